@@ -210,7 +210,8 @@ class Run:
         """An actor that should sleep or answer does neither: it is not waited for any longer."""
         index = self.under_way[actor]
         if calm[actor] < self.enough(index) and "runs on" not in self.log[index]:
-            self.log[index] += "runs on"
+            # One that slept before, and was woken in vain, runs on as well.
+            self.log[index] = "runs on"
         calm[actor] = self.enough(index)
 
     def end(self):

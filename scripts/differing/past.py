@@ -10,6 +10,8 @@ KILLS = ("kill", "exit", "_exit", "abort", "exec")
 TRANSFERS, STREAMS = ("send", "recv", "print", "aio"), ("exchange", "wstream", "rstream")
 # A connection with no more transfers than these may be on its way to the SAN.
 FEW_TRANSFERS = 12
+# Bytes of one call that may have to wait for room on the SAN.
+MUCH_AT_ONCE = 8192
 
 
 def slots_of(step):
@@ -80,20 +82,27 @@ class Past:
 
     def has_returned(self, connection):
         """Whether the connection may have gone back to TCP."""
-        if self.mode == "detach" and any(step.name == "detach" for step in self.steps):
+        if self.was_detached(connection):
             return True
         mine = self.touching(connection)
         by_itself = any(step.name in RETURNS or step.get("how") == "async" or "oob" in step.get("flags", "") for step in mine)
         return by_itself or any(step.name in RETURN_ALL or step.get("end") == "exec" for step in self.steps)
+
+    def was_detached(self, connection):
+        """Whether `sanctl detach` may have asked for it."""
+        return self.mode == "detach" and bool(self.touching(connection)) and any(step.name == "detach" for step in self.steps)
 
     def has_image(self):
         """Whether a process became another program, or started one."""
         return any(step.name in RETURN_ALL for step in self.steps)
 
     def is_divided(self):
-        """Whether the set of epoll that the step is about was there before a fork."""
-        made = [number for number, step in enumerate(self.steps) if step.name == "epoll_create" and step.get("e") == self.here.get("e")]
-        return bool(made) and any(step.name == "fork" for step in self.steps[made[-1]:])
+        """Whether a set of epoll that the step is about was there before a fork. A stream that waits by epoll has one of its own."""
+        if self.here.get("wait") == "epoll" and any(step.name == "fork" for step in self.steps):
+            return True
+        about = {self.here.get("e"), *slots_of(self.here)}
+        made = [number for number, step in enumerate(self.steps) if step.name == "epoll_create" and step.get("e") in about]
+        return bool(made) and any(step.name == "fork" for step in self.steps[made[0]:])
 
     def has_killed(self):
         """Whether a process ended without a word."""
@@ -102,6 +111,10 @@ class Past:
     def has_filled(self, connections):
         """Whether a side of one of the connections sent all that goes."""
         return any(step.name == "fill" for connection in connections for step in self.touching(connection))
+
+    def sends_much(self, connection):
+        """Whether calls sent more at once over it than the first buffers hold."""
+        return any(int(step.get("n", 0)) >= MUCH_AT_ONCE for step in self.touching(connection) if step.name in ("send", *STREAMS))
 
     def has_ended(self, connection):
         """Whether an end of the connection may be gone."""

@@ -15,6 +15,11 @@
     exec     an image got connections whose peers may be gone
     lower    a new descriptor has a lower number, for others are not there
     killed   a process was killed before it followed its peer back to TCP
+    taken    a process passed the connection, and it was taken
+    room     a send of many bytes waited for room, which makes edges of EPOLLOUT
+    stopped  the process of a blocked receive was stopped and went on
+    shutkilled  a process that had shut both directions down was killed
+    detached  `sanctl detach` was asked for a connection of which an end is gone, or shut both directions down
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
     looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
@@ -57,6 +62,11 @@ def reasons(program, mode, index, native, log):
         "killed": returned and past.has_killed(),
         "closing": bool(past.connections(closes_under_way(program, native)) & connections),
         "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "runs on", 1),
+        "taken": any(step.name == "take" for one in connections for step in past.touching(one)),
+        "room": has_edges_more(past, *answers) and only_room(*answers) and any(past.sends_much(one) for one in connections),
+        "stopped": bool(ENDED_BY.search(answers[0])) and ended_by[0].get("sig") == "CONT",
+        "shutkilled": past.has_killed() and any(past.shut(one, both=True) for one in connections),
+        "detached": any(past.was_detached(one) and (past.shut(one, both=True) or past.has_killed()) for one in connections),
         "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
@@ -90,7 +100,9 @@ def is_about_room(past, connections, answers, next_answer):
     """Whether the step's end depends on how much goes while nobody reads."""
     step = past.here
     if step.name == "wstream":
-        return answers[1].startswith(FOREVER) and answers[1].endswith((ENDED.sub("", answers[0]), "never"))
+        # A signal ends a send of which nothing went with EINTR, and another one with what went.
+        interrupted = answers[0].startswith(FOREVER) and "EINTR wrote" in answers[1]
+        return answers[1].startswith(FOREVER) and (interrupted or answers[1].endswith((ENDED.sub("", answers[0]), "never")))
     if step.name == "ioctl" and step.get("how") in ("fionread", "outq"):
         return past.has_filled(connections)
     if step.name in ("send", "aio", "print") and answers[0].startswith(FOREVER) and past.has_filled(connections):
@@ -186,7 +198,7 @@ def same_events(later, earlier):
 def has_edges_more(past, native, library):
     """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
     # What one sleeps through is told nobody yet.
-    if native.startswith(FOREVER) and not library.startswith(FOREVER):
+    if native == f"{FOREVER}never" or native.startswith(FOREVER) and not library.startswith(FOREVER):
         native = "0"
     answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
     if not all(answers):
@@ -195,6 +207,11 @@ def has_edges_more(past, native, library):
     numbers = [event.partition(":")[0] for event in more]
     extra = {event.partition(":")[0] for event in set(more) - set(events)}
     return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & of_level(past)
+
+
+def only_room(native, library):
+    """Whether all that the library reports more is EPOLLOUT."""
+    return {bit for _, bit in bits_of(library) - bits_of(native)} == {"out"}
 
 
 def of_level(past):

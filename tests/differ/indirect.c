@@ -14,7 +14,7 @@ static void print_step(struct step *step) {
     copy = dup(fd);
     FILE *file = fdopen(copy, "r+");
     result = file ? fprintf(file, "%0*d", count, 7) : -1;
-    if (file && fclose(file) != 0) result = -1;
+    if ((file ? fclose(file) : close(copy)) != 0) result = -1;
     tell(step, result == count ? " %ld" : " failed", result);
   } else {
     result = TOLD(step, dprintf(fd, "%0*d", count, 7));
