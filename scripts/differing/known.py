@@ -63,6 +63,8 @@ PATTERNS = [
     ("detached-behind-the-end", r"send .*", "ECONNRESET", "EPIPE", "detached"),
     ("detached-behind-the-end", r"(recv|drain) .*", "0", "ECONNRESET", "detached"),
     ("detached-behind-the-end", r"(poll|epoll_wait) .*", r".*", r".*err.*", "detached"),
+    ("looks-for-the-end", r"(poll|epoll_wait) .*", r"blocked; .*", r"runs on; .*", "looking", "shut-in"),
+    ("closed-here-and-open-elsewhere", r"epoll_wait .*", r".*", r".*", "orphaned"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]
 

@@ -112,6 +112,11 @@ class Past:
         """Whether a side of one of the connections sent all that goes."""
         return any(step.name == "fill" for connection in connections for step in self.touching(connection))
 
+    def is_closed_behind_fork(self, connection):
+        """Whether a descriptor of it was closed after a fork, so that another process may still have it open."""
+        forks = [number for number, step in enumerate(self.steps) if step.name == "fork"]
+        return bool(forks) and any(step.name == "close" for step in self.touching(connection, self.steps[forks[0]:]))
+
     def sends_much(self, connection):
         """Whether calls sent more at once over it than the first buffers hold."""
         return any(int(step.get("n", 0)) >= MUCH_AT_ONCE for step in self.touching(connection) if step.name in ("send", *STREAMS))

@@ -20,6 +20,8 @@
     stopped  the process of a blocked receive was stopped and went on
     shutkilled  a process that had shut both directions down was killed
     detached  `sanctl detach` was asked for a connection of which an end is gone, or shut both directions down
+    shut-in  an end shut the direction down in which it receives
+    orphaned  a descriptor that a set has was closed after a fork, and the library tells less of it
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
     looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
@@ -67,6 +69,8 @@ def reasons(program, mode, index, native, log):
         "stopped": bool(ENDED_BY.search(answers[0])) and ended_by[0].get("sig") == "CONT",
         "shutkilled": past.has_killed() and any(past.shut(one, both=True) for one in connections),
         "detached": any(past.was_detached(one) and (past.shut(one, both=True) or past.has_killed()) for one in connections),
+        "shut-in": any(past.shut(one, both=False) for one in connections),
+        "orphaned": tells_less(*answers) and all(past.is_closed_behind_fork(one) for one in connections),
         "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
@@ -207,6 +211,11 @@ def has_edges_more(past, native, library):
     numbers = [event.partition(":")[0] for event in more]
     extra = {event.partition(":")[0] for event in set(more) - set(events)}
     return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & of_level(past)
+
+
+def tells_less(native, library):
+    """Whether the library tells nothing of a set that natively is not told as well."""
+    return bits_of(library) < bits_of(native)
 
 
 def only_room(native, library):
