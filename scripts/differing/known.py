@@ -58,7 +58,7 @@ PATTERNS = [
     ("passed-and-taken", r"epoll_ctl .*", "EEXIST", "0", "taken"),
     ("passed-and-taken", r"(poll|epoll_wait) .*", r".*err.*", r".*hup.*", "taken"),
     ("edge-of-room", r"epoll_wait .*", r".*", r".*", "room"),
-    ("whole-through-a-stop", r"recv .*\bwaitall\b.*", r"blocked; .*: \d+", r"blocked; .*: \d+", "stopped"),
+    ("whole-through-a-stop", r"recv .*\bwaitall\b.*", r"blocked; .*: \d+", r"blocked; (never|.*: \d+)", "stopped"),
     ("killed-behind-both-shutdowns", r"send .*", "EPIPE", r"\d+", "shutkilled"),
     ("detached-behind-the-end", r"send .*", "ECONNRESET", "EPIPE", "detached"),
     ("detached-behind-the-end", r"(recv|drain) .*", "0", "ECONNRESET", "detached"),
