@@ -100,3 +100,26 @@ static void all_files(void) {
   for (int i = 0; i < PAIRS; i++) exercise(pairs[i].client, pairs[i].server), close_pair(&pairs[i]);
 }
 BT_REGISTER(all_files, "all_files_below_a_higher_hard_limit", all_files, BT_SAN)
+
+static int files_to_be_had(void) {
+  int files[LIMIT], count = 0;
+  while ((files[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) count++;
+  EQ(errno, EMFILE);
+  for (int i = 0; i < count; i++) SYS(close(files[i]));
+  return count;
+}
+/* So few that the library takes none. */
+CASE(a_small_limit) {
+  SYS(setrlimit(RLIMIT_NOFILE, &(struct rlimit){24, 24}));
+  int before = files_to_be_had();
+  struct pair p = open_pair(V4);
+  for (int k = 0; k < EXCHANGES; k++) {
+    put(p.client, "x");
+    get(p.server, "x");
+    put(p.server, "y");
+    get(p.client, "y");
+  }
+  SYS(close(p.client));
+  SYS(close(p.server));
+  EQ(files_to_be_had(), before);
+}

@@ -9,7 +9,7 @@
 
 use super::Geometry;
 use crate::sys::limits::{self, Room};
-use crate::sys::{file, hidden, time, Errno, Fd, Result, PAGE};
+use crate::sys::{file, hidden, process, time, Errno, Fd, Result, PAGE};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 /// Between two looks (ns).
@@ -229,6 +229,13 @@ fn count_descriptors() -> u64 {
     };
     NEXT_NUMBER.store(next, Relaxed);
     over
+}
+
+/// True if the process may have so few descriptors that it keeps them all: no more than what is left free beyond what
+/// segments take, twice.
+pub(crate) fn has_few_descriptors() -> bool {
+    let (_, hard) = process::descriptor_limit();
+    hard <= 2 * LEAST_RESERVED[DESCRIPTORS]
 }
 
 /// How many descriptors may be taken until the next look.
