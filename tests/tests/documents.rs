@@ -68,3 +68,20 @@ fn links_lead_somewhere() {
     }
     assert!(all.len() > 10 && broken.is_empty(), "{broken:#?}");
 }
+
+/// What a page has in backquotes that looks like a file or a folder of the repository.
+fn paths(page: &str) -> Vec<&str> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_path = |one: &&str| one.contains('/') && !one.contains([' ', '*', '$', '<']);
+    quoted.filter(is_path).filter(|one| !one.starts_with("target/")).collect()
+}
+
+#[test]
+fn files_that_pages_for_contributors_name_exist() {
+    for page in ["docs/glossary.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root().join(page)).expect("the page");
+        let (there, missing): (Vec<_>, Vec<_>) =
+            paths(&text).into_iter().partition(|path| root().join(path).exists());
+        assert!(there.len() > 20 && missing.is_empty(), "{page}: {missing:#?}");
+    }
+}
