@@ -380,3 +380,16 @@ SAN_CASE(no_bytes_from_a_reset) {
   EQ(recv(p.server, (char[1]){0}, 0, 0), 0);
   SYS(close(p.server));
 }
+
+/* It tells the end when both directions are shut, and the reset when the close follows, for something was not read. */
+SAN_CASE(closed_behind_both_shutdowns) {
+  struct pair p = open_pair(V4);
+  EQ(send(p.server, "x", 1, 0), 1);
+  SYS(shutdown(p.client, SHUT_RDWR));
+  EQ(wait_for(p.server, POLLIN | POLLRDHUP), POLLIN | POLLRDHUP);
+  EQ(recv(p.server, (char[1]){0}, 1, 0), 0);
+  SYS(close(p.client));
+  EQ(wait_for(p.server, POLLERR) & (POLLERR | POLLHUP), POLLERR | POLLHUP);
+  ERR(send(p.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+  SYS(close(p.server));
+}

@@ -51,7 +51,17 @@ pub(in crate::switch) fn ended(stream: &Stream) -> bool {
 #[inline]
 pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Relaxed) & (CLOSED | FAILED) != 0
-        && (!stream.endpoint.has(flag::ANCHOR_ENDED) || link::is_unread_behind_end(stream))
+        && (!stream.endpoint.has(flag::ANCHOR_ENDED)
+            || is_reset_by_close(stream)
+            || link::is_unread_behind_end(stream))
+}
+
+/// True if the peer closed with something unread behind the end that shutting both directions down was: TCP resets only then.
+fn is_reset_by_close(stream: &Stream) -> bool {
+    const GONE: u32 = FINISHED | READ_SHUT | CLOSED;
+    stream.peer().sending.0.finished.load(Acquire) & GONE == GONE
+        && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE | flag::SEND_SHUT)
+        && !stream.peer_consumed_all()
 }
 
 /// True if the kernel alone tells of a reset behind the end of the stream: of this end, whose direction never turned.
@@ -167,7 +177,7 @@ pub(in crate::switch) fn reset_anchor(socket: &Socket) {
 /// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
 /// sent a reset instead.
 pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
-    if stream.endpoint.has(flag::ANCHOR_ENDED) {
+    if stream.endpoint.has(flag::ANCHOR_ENDED) && !is_reset_by_close(stream) {
         return;
     }
     // After our own shutdown the kernel shows an end that need not be the peer's.
