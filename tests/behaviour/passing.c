@@ -5,7 +5,7 @@
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-enum { MOST = 8 };
+enum { MOST = 8, MUCH = 100 << 20 };
 
 static ssize_t try_pass(int over, const int *fds, int count, const char *text, int flags) {
   _Alignas(8) char control[CMSG_SPACE(MOST * sizeof(int))] = {0};
@@ -108,6 +108,43 @@ MIXED_CASE(the_same_process) {
   EQ(open_now(), before);
   exercise(p.client, p.server);
   close_pair(&p);
+}
+static void *receive_much(void *fd) {
+  recv_pattern(*(int *)fd, 0, MUCH);
+  return NULL;
+}
+/* The peer became a program that never reads, with all buffers full. A server that does not block must get on: natively the
+ * message goes at once. */
+MIXED_CASE(behind_what_nobody_reads) {
+  struct pair p = open_pair(V4);
+  int ends[2], fd = p.server, becomes;
+  socket_pair(ends);
+  /* Buffers grow for a stream, beyond what the kernel takes at once. */
+  pthread_t reader = start_thread(receive_much, &p.client);
+  send_pattern(p.server, 0, MUCH);
+  end_thread(reader);
+  set_option(p.client, SOL_SOCKET, SO_RCVBUF, 2048);
+  set_nonblocking(p.server, true);
+  fill(p.server, 0);
+  int told[2];
+  SYS(pipe2(told, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(p.server));
+    SYS(fcntl(p.client, F_SETFD, 0));
+    execlp("sleep", "sleep", "100", (char *)NULL);
+    _exit(1);
+  }
+  SYS(close(p.client));
+  SYS(close(told[1]));
+  /* The child is the other program by then. */
+  EQ(read(told[0], &becomes, 1), 0);
+  fill(p.server, 0);
+  errno = 0;
+  if (try_pass(ends[0], &fd, 1, "f", 0) != 1) EQ(errno, EOPNOTSUPP);
+  SYS(close(p.server));
+  SYS(kill(pid, SIGKILL));
+  SYS(waitpid(pid, NULL, 0));
 }
 /* With bytes unread. */
 static void pass_both_ends(int ends[2]) {

@@ -34,8 +34,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// How long an end that half left is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum WaitForRoom {
-    /// Until it has left: nobody goes on with it afterwards.
+    /// Until it has left: over TCP, too, the program's call waits until the peer reads.
     UntilDone,
+    /// Ten seconds, in a call that TCP never lets wait: longer than a peer needs that is only slow.
+    TenSeconds,
     /// A second: longer than who reads at all lets it wait.
     Second,
     /// Not beyond what anything else takes.
@@ -43,9 +45,11 @@ pub(in crate::switch) enum WaitForRoom {
 }
 
 impl WaitForRoom {
-    fn time(self) -> u64 {
+    /// In nanoseconds.
+    pub(super) fn time(self) -> u64 {
         match self {
             WaitForRoom::UntilDone => u64::MAX,
+            WaitForRoom::TenSeconds => 10_000_000_000,
             WaitForRoom::Second => 1_000_000_000,
             WaitForRoom::Moment => 0,
         }

@@ -46,7 +46,7 @@ fn return_after_recall(
     return_anchor(socket, stream, anchor, why)
 }
 
-/// How long (ns), with pauses, it is tried again where something is under way.
+/// How long (ns), with pauses, it is tried again at least where something is under way.
 const LONGEST_PAUSE: u64 = 200_000_000;
 /// The same where the peer has to answer.
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
@@ -75,7 +75,7 @@ pub(in crate::switch) fn bring_back(
 ) -> bool {
     let stream = &stream.over(anchor);
     let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
-    let mut paused = 0;
+    let until = time::now().saturating_add(longest.max(wait.time()));
     loop {
         if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
             return link::deliver_all(stream);
@@ -90,11 +90,10 @@ pub(in crate::switch) fn bring_back(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !is_under_way(stream) || paused >= longest {
+        if !is_under_way(stream) || time::now() >= until {
             return false;
         }
         time::sleep(PAUSE);
-        paused += PAUSE;
     }
 }
 

@@ -148,7 +148,7 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errn
     let timestamps = level == libc::SOL_SOCKET && name == libc::SO_TIMESTAMPING;
     if timestamps && value.is_some_and(options::reports_what_is_sent) {
         let is_back =
-            bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::UntilDone);
+            bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Second);
         return (!is_back).then_some(Errno(libc::EOPNOTSUPP));
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {

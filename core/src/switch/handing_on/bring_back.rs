@@ -18,15 +18,23 @@ use crate::sys::{file, hidden, user, Fd};
 use smallvec::SmallVec;
 
 /// Before descriptors go to a process that may not load this library: true if that may use them. False: what
-/// one refers to is on the SAN, and has to stay there.
+/// one refers to is on the SAN, and has to stay there. A peer that does not read must not stop the program, least of all one
+/// with other connections to look after.
 pub(in crate::switch) fn before_passing(fds: &[Fd]) -> bool {
-    bring_back_for(fds, Reason::HandedOver, WaitForRoom::UntilDone)
+    let waits_long = fds.iter().all(|fd| is_blocking(*fd));
+    let wait = if waits_long { WaitForRoom::TenSeconds } else { WaitForRoom::Second };
+    bring_back_for(fds, Reason::HandedOver, wait)
 }
 
 /// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
 /// it refers to is on the SAN, and has to stay there.
 pub fn before_unhooked_use(fd: Fd) -> bool {
-    bring_back_for(&[fd], Reason::UnseenUse, WaitForRoom::UntilDone)
+    let wait = if is_blocking(fd) { WaitForRoom::UntilDone } else { WaitForRoom::Second };
+    bring_back_for(&[fd], Reason::UnseenUse, wait)
+}
+
+fn is_blocking(fd: Fd) -> bool {
+    file::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
 /// As [`before_passing`], for another reason, and perhaps with this process going on with them.
@@ -59,7 +67,7 @@ pub fn before_confinement() {
     }
     unpublished::publish();
     policy::confine();
-    bring_all_back(Reason::HandedOver, WaitForRoom::UntilDone);
+    bring_all_back(Reason::HandedOver, WaitForRoom::TenSeconds);
     // Neither is worth a system call that the filter may punish.
     logging::stop();
     user::stop_asking();
@@ -72,7 +80,7 @@ pub fn before_other_pids() -> bool {
         return false;
     }
     let stayed = policy::stay_on_tcp(true);
-    bring_all_back(Reason::HandedOver, WaitForRoom::UntilDone);
+    bring_all_back(Reason::HandedOver, WaitForRoom::TenSeconds);
     !stayed
 }
 
