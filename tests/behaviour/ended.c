@@ -382,14 +382,31 @@ SAN_CASE(no_bytes_from_a_reset) {
 }
 
 /* It tells the end when both directions are shut, and the reset when the close follows, for something was not read. */
-SAN_CASE(closed_behind_both_shutdowns) {
-  struct pair p = open_pair(V4);
-  EQ(send(p.server, "x", 1, 0), 1);
-  SYS(shutdown(p.client, SHUT_RDWR));
-  EQ(wait_for(p.server, POLLIN | POLLRDHUP), POLLIN | POLLRDHUP);
-  EQ(recv(p.server, (char[1]){0}, 1, 0), 0);
-  SYS(close(p.client));
-  EQ(wait_for(p.server, POLLERR) & (POLLERR | POLLHUP), POLLERR | POLLHUP);
-  ERR(send(p.server, "x", 1, MSG_NOSIGNAL), EPIPE);
-  SYS(close(p.server));
+static void shuts_and_closes(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  SYS(shutdown(fd, SHUT_RDWR));
+  step_done(1);
+  step_wait(2);
+  SYS(close(fd));
+  step_done(3);
 }
+static void sees_both(int fd) {
+  const short all = POLLIN | POLLOUT | POLLRDHUP;
+  put(fd, "ping"), get(fd, "pong");
+  put(fd, "x");
+  step_done(0);
+  step_wait(1);
+  for (int i = 0; i < 3; i++) {
+    sleep_ms(20);
+    EQ(recv(fd, (char[1]){0}, 1, 0), 0);
+    EQ(ready_now(fd, all), all);
+  }
+  step_done(2);
+  step_wait(3);
+  EQ(recv(fd, (char[1]){0}, 1, 0), 0);
+  EQ(ready_now(fd, all), all | POLLERR | POLLHUP);
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+  SYS(close(fd));
+}
+ENDS(closed_behind_both_shutdowns, shuts_and_closes, sees_both)
