@@ -6,8 +6,9 @@ use crate::reason::Reason;
 use crate::switch::policy;
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
-use crate::sys::{bound_names, folder, net, Errno};
+use crate::sys::{bound_names, folder, net, time, Errno};
 use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Why no process says that it has the other end.
 pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) -> Reason {
@@ -27,11 +28,28 @@ pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) ->
         Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
             Reason::OtherUser
         }
-        Ok(Some(owner)) if owner.inode != 0 && is_somebody_elsewhere() => Reason::OtherNamespace,
+        Ok(Some(owner)) if owner.inode != 0 && look_for_somebody_elsewhere() => {
+            Reason::OtherNamespace
+        }
         Ok(Some(_)) | Err(Reason::OutOfMemory) => Reason::PeerNative,
         // Addresses are translated, or the kernel does not tell.
         Ok(None) | Err(_) => Reason::Unproven,
     }
+}
+
+/// How long (ns) an answer about the processes elsewhere holds: to ask reads the kernel's list of all Unix sockets.
+const HOLDS: u64 = 1_000_000_000;
+
+/// True if a process of this network namespace was elsewhere when that was looked for last, a second ago at most.
+fn look_for_somebody_elsewhere() -> bool {
+    static LOOK_AGAIN: AtomicU64 = AtomicU64::new(0);
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    let now = time::now();
+    if now >= LOOK_AGAIN.load(Relaxed) {
+        FOUND.store(is_somebody_elsewhere(), Relaxed);
+        LOOK_AGAIN.store(now + HOLDS, Relaxed);
+    }
+    FOUND.load(Relaxed)
 }
 
 /// True if a process of this network namespace has an offer socket where this one sees no files of that name: its folder is
