@@ -1,6 +1,6 @@
 //! Folders, and the names in them.
 
-use super::{call, file, Fd, Result};
+use super::{call, file, Errno, Fd, Result};
 use std::ffi::CStr;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +13,78 @@ pub(crate) fn make(path: &CStr, mode: u32) -> Result<()> {
 pub(crate) fn open(path: &CStr) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     file::open(path, FLAGS, 0)
+}
+
+/// Opens a folder to name what lies below it, not to read it.
+pub(crate) fn open_above(path: &CStr) -> Result<Fd> {
+    file::open(path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)
+}
+
+/// Opens what has that path below an open folder. Somebody else may rule there: neither a symbolic link nor another file system,
+/// which could make the caller wait, leads away from the folder.
+///
+/// # Errors
+/// ELOOP for a symbolic link, EXDEV for another file system.
+pub(crate) fn open_within(above: Fd, path: &CStr, flags: i32) -> Result<Fd> {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (flags | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_XDEV;
+    let (at, size) = (&raw const how as usize, size_of_val(&how));
+    match call!(openat2, above, path.as_ptr() as usize, at, size) {
+        // It comes with Linux 5.6, and filters may forbid it.
+        Err(Errno(libc::ENOSYS | libc::EPERM)) => {
+            call!(openat, above, path.as_ptr() as usize, how.flags, 0)
+        }
+        opened => opened,
+    }
+    .map(|fd| fd as Fd)
+}
+
+/// What the kernel knows of a path by itself. No file system is asked: one that a program serves may not answer. A symbolic link
+/// is not followed at the end.
+pub(crate) struct Known {
+    /// Of the file system.
+    pub(crate) device: (u32, u32),
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+}
+
+impl Known {
+    /// # Errors
+    /// The kernel's, where there is nothing of that path.
+    pub(crate) fn of(path: &CStr) -> Result<Known> {
+        const FLAGS: i32 =
+            libc::AT_SYMLINK_NOFOLLOW | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
+        Self::by(path, FLAGS)
+    }
+
+    /// The same where the path may end in a symbolic link, which whoever named the path answers for.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn of_named(path: &CStr) -> Result<Known> {
+        Self::by(path, libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT)
+    }
+
+    fn by(path: &CStr, flags: i32) -> Result<Known> {
+        // SAFETY: plain data, of which zero is a valid value.
+        let mut found: libc::statx = unsafe { std::mem::zeroed() };
+        let (name, at) = (path.as_ptr() as usize, &raw mut found as usize);
+        call!(statx, libc::AT_FDCWD, name, flags, libc::STATX_BASIC_STATS, at)?;
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        Ok(Known { device, mode: found.stx_mode.into(), uid: found.stx_uid })
+    }
+
+    /// True of a folder in which only that user makes and removes names.
+    pub(crate) fn is_private(&self, uid: u32) -> bool {
+        is_private(self.mode, self.uid, uid)
+    }
+}
+
+/// True of a mode and an owner of a folder in which only that user makes and removes names.
+pub(crate) fn is_private(mode: u32, owner: u32, uid: u32) -> bool {
+    mode & libc::S_IFMT == libc::S_IFDIR && owner == uid && mode & 0o022 == 0
 }
 
 /// What is known of a name in an open folder. A symbolic link is not followed.

@@ -2,10 +2,12 @@
 //!
 //! Any user may make names in shared memory. So a name says nothing: a folder is a user's if it belongs to him. Where
 //! somebody else took the usual name, the folder has another one, and who looks for it takes what belongs to that user.
-//! In the folder nobody else makes or removes names. A number means one user only in the initial user namespace: in
+//! In the folder nobody else makes or removes names. A file system that somebody mounted there is no folder of anybody's: a
+//! program may serve it, which says whose it is, and need not answer. A number means one user only in the initial user namespace: in
 //! another, each without a number of his own has the same one, and has no folder.
 
-use super::{file, folder, process, Errno, Result};
+use super::folder::Known;
+use super::{file, folder, process, Errno, Fd, Result};
 use std::ffi::CStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -84,7 +86,8 @@ impl UserFolder {
     /// The same in another place than shared memory.
     pub(crate) fn find_in(base: &CStr, uid: u32) -> Option<UserFolder> {
         let usual = Self::of(base, format_args!("{uid}"))?;
-        if usual.is_of(uid) {
+        let device = Known::of_named(base).ok()?.device;
+        if usual.is_of(uid, device) {
             return Some(usual);
         }
         let (mut found, mut names): (Option<UserFolder>, u32) = (None, 0);
@@ -96,7 +99,7 @@ impl UserFolder {
             let other = other.and_then(|text| Self::of(base, format_args!("{text}")));
             // Whoever looks takes the same.
             let is_first = |one: &UserFolder| found.is_none_or(|first| one.path < first.path);
-            found = other.filter(|one| is_first(one) && one.is_of(uid)).or(found);
+            found = other.filter(|one| is_first(one) && one.is_of(uid, device)).or(found);
             names < MOST_NAMES
         });
         file::close(opened);
@@ -121,21 +124,30 @@ impl UserFolder {
         }
         let folder = found().ok_or(Errno(libc::EPERM))?;
         // The umask may have taken bits away, and it may be a library's that came before.
-        let status = folder::status_in(libc::AT_FDCWD, folder.as_c_str())?;
-        if status.st_mode & 0o777 != MODE {
+        if Known::of(folder.as_c_str())?.mode & 0o777 != MODE {
             file::set_mode_of(folder.as_c_str(), MODE)?;
         }
         Ok(folder)
     }
 
-    /// True if only that user makes and removes names in it.
-    fn is_of(&self, uid: u32) -> bool {
-        let status = folder::status_in(libc::AT_FDCWD, self.as_c_str());
-        status.is_ok_and(|status| {
-            status.st_mode & libc::S_IFMT == libc::S_IFDIR
-                && status.st_uid == uid
-                && status.st_mode & 0o022 == 0
-        })
+    /// True if only that user makes and removes names in it, and it lies in the file system of that device.
+    fn is_of(&self, uid: u32, device: (u32, u32)) -> bool {
+        Known::of(self.as_c_str()).is_ok_and(|it| it.device == device && it.is_private(uid))
+    }
+
+    /// Opens what has that name in it, as [`folder::open_within`] does: it may be another user's folder.
+    pub(crate) fn open_name(&self, name: &CStr, flags: i32) -> Result<Fd> {
+        const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
+        let (above, own) = self.as_str().rsplit_once('/').ok_or(TOO_LONG)?;
+        let path = |text: std::fmt::Arguments<'_>| {
+            let mut path = UserFolder { path: [0; LONGEST], length: 0 };
+            path.write_fmt(text).map(|()| path).map_err(|_| TOO_LONG)
+        };
+        let below = path(format_args!("{own}/{}", name.to_str().map_err(|_| TOO_LONG)?))?;
+        let above = folder::open_above(path(format_args!("{above}/"))?.as_c_str())?;
+        let opened = folder::open_within(above, below.as_c_str(), flags);
+        file::close(above);
+        opened
     }
 }
 

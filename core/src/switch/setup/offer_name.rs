@@ -51,23 +51,17 @@ fn text(text: String) -> CString {
 /// user has no such folder.
 pub(super) fn connect(base: &CStr, socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
     let folder = UserFolder::find_in(base, uid).ok_or(Errno(libc::EPERM))?;
-    connect_in(folder.as_str(), socket, uid, number)
+    connect_in(&folder, socket, number)
 }
 
-fn connect_in(folder: &str, socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
-    // Where that user has no folder a link of a stranger's could lead to a file system that he has never answer.
-    let status = folder::status_in(libc::AT_FDCWD, &text(folder.to_owned()))?;
-    if !is_private(&status, uid) {
-        return Err(Errno(libc::EPERM));
-    }
-    packet::connect(socket, &Name::of_file(&text(format!("{folder}/{}", name_of(number)))))
-}
-
-/// True of a folder in which only that user makes and removes names.
-fn is_private(status: &libc::stat, uid: u32) -> bool {
-    status.st_mode & libc::S_IFMT == libc::S_IFDIR
-        && status.st_uid == uid
-        && status.st_mode & 0o022 == 0
+fn connect_in(folder: &UserFolder, socket: Fd, number: [u64; 2]) -> Result<()> {
+    // That user may have put a link there, to somebody else's socket or to a file system that never answers. What was opened
+    // is connected to, by whichever name.
+    let opened = folder.open_name(&text(name_of(number)), libc::O_PATH)?;
+    let connected =
+        packet::connect(socket, &Name::of_file(&text(format!("/proc/self/fd/{opened}"))));
+    file::close(opened);
+    connected
 }
 
 impl OfferName {
@@ -131,7 +125,7 @@ impl OfferName {
 /// Opens the user's folder.
 fn open(path: &CStr, uid: u32) -> Result<Fd> {
     let opened = folder::open(path)?;
-    if file::stat(opened).is_ok_and(|status| is_private(&status, uid)) {
+    if file::stat(opened).is_ok_and(|it| folder::is_private(it.st_mode, it.st_uid, uid)) {
         Ok(opened)
     } else {
         file::close(opened);
@@ -284,18 +278,36 @@ mod tests {
         fs::remove_dir(link.path()).unwrap();
         std::os::unix::fs::symlink(folder.path(), link.path()).unwrap();
         assert!(link.bind([1, 2]).is_err());
-        let (listener, name) = folder.bind([1, 2]).unwrap();
+        fs::remove_file(link.path()).unwrap();
+    }
+
+    #[test]
+    fn a_name_leads_to_what_its_user_bound_there_alone() {
+        let (base, uid) = (Folder::new("base"), process::euid());
+        let own = base.path().join(format!("{PREFIX}{uid}"));
+        fs::create_dir(&own).unwrap();
+        let at = |number| own.join(name_of(number));
+        let bound = OfferName::bind_in(&own.to_string_lossy(), uid, [1, 2]);
+        let (listener, name) = bound.unwrap();
         net::listen(listener, 1).unwrap();
-        let connect = |folder: &Folder, uid| {
+        let connect = |uid, number| {
             let socket = packet::deaf_socket().unwrap();
-            let connected = connect_in(&folder.0.to_string_lossy(), socket, uid, [1, 2]);
+            let base = text(base.path().to_string_lossy().into_owned());
+            let connected = connect(&base, socket, uid, number);
             file::close(socket);
             connected
         };
-        assert_eq!(connect(&folder, process::euid()), Ok(()));
-        assert_eq!(connect(&folder, process::euid() + 1), Err(Errno(libc::EPERM)));
-        assert_eq!(connect(&link, process::euid()), Err(Errno(libc::EPERM)));
-        fs::remove_file(link.path()).unwrap();
+        assert_eq!(connect(uid, [1, 2]), Ok(()));
+        assert_eq!(connect(uid + 1, [1, 2]), Err(Errno(libc::EPERM)));
+        assert_eq!(connect(uid, [3, 4]), Err(Errno(libc::ENOENT)));
+        // To somebody else's socket, or anywhere.
+        std::os::unix::fs::symlink(at([1, 2]), at([3, 4])).unwrap();
+        assert_eq!(connect(uid, [3, 4]), Err(Errno(libc::ECONNREFUSED)));
+        // The folder itself is a link.
+        let elsewhere = base.path().join("elsewhere");
+        fs::rename(&own, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &own).unwrap();
+        assert_eq!(connect(uid, [1, 2]), Err(Errno(libc::EPERM)));
         name.close();
         file::close(listener);
     }

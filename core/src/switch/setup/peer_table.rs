@@ -62,13 +62,17 @@ const PREFIX: &str = "peers-";
 /// finds that out and makes another one.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
-/// The table's file, in a user's folder.
-fn path(folder: &UserFolder, table: Table) -> CString {
-    let folder = folder.as_str();
-    let path = match table {
-        Table::Namespace(number) => format!("{folder}/{PREFIX}{number:x}"),
-        Table::Host => format!("{folder}/{PREFIX}host"),
+/// The name of the table's file in a user's folder.
+fn name(table: Table) -> CString {
+    let name = match table {
+        Table::Namespace(number) => format!("{PREFIX}{number:x}"),
+        Table::Host => format!("{PREFIX}host"),
     };
+    CString::new(name).unwrap_or_default()
+}
+
+fn path(folder: &UserFolder, table: Table) -> CString {
+    let path = format!("{}/{}", folder.as_str(), name(table).to_string_lossy());
     CString::new(path).unwrap_or_default()
 }
 
@@ -145,8 +149,7 @@ fn write(table: Fd, tuple: &Tuple, bytes: &[u8; ENTRY_SIZE]) -> Result<()> {
 /// The entry under the first of these names that has one in that user's table. `base` is where the users have their folders.
 pub(super) fn find(base: &CStr, uid: u32, table: Table, names: &[Tuple]) -> Option<(Tuple, Entry)> {
     let folder = UserFolder::find_in(base, uid)?;
-    const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let table = file::open(&path(&folder, table), FLAGS, 0).ok()?;
+    let table = folder.open_name(&name(table), libc::O_RDONLY | libc::O_NONBLOCK).ok()?;
     let entry_of = |name: &Tuple| Some((*name, read(table, name)?));
     let found = check(table, uid).ok().and_then(|()| names.iter().find_map(entry_of));
     file::close(table);
