@@ -6,8 +6,8 @@ use crate::reason::Reason;
 use crate::switch::policy;
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
-use crate::sys::{bound_names, folder, net, time, Errno};
-use std::ffi::CString;
+use crate::sys::{bound_names, file, folder, net, time, Errno};
+use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Why no process says that it has the other end.
@@ -55,11 +55,43 @@ fn look_for_somebody_elsewhere() -> bool {
 /// True if a process of this network namespace has an offer socket where this one sees no files of that name: its folder is
 /// another one, as a container's /dev/shm is.
 fn is_somebody_elsewhere() -> bool {
-    bound_names::any(|name| {
-        let is_missing = |path: &str| {
-            let path = CString::new(path).unwrap_or_default();
-            folder::status_in(libc::AT_FDCWD, &path).err() == Some(Errno(libc::ENOENT))
-        };
-        offer_name::is_one(name) && is_missing(name)
-    })
+    bound_names::any(|name| offer_name::is_one(name) && is_out_of_sight(policy::folder(), name))
+}
+
+/// Anybody binds sockets of any path, such as one of a file system that never answers. So what is not in the folder where this
+/// process meets others is not looked at.
+fn is_out_of_sight(base: &CStr, name: &str) -> bool {
+    let below = base.to_str().ok().and_then(|base| name.strip_prefix(base)?.strip_prefix('/'));
+    let below = below.filter(|below| below.split('/').count() == 2);
+    let Some(below) = below.and_then(|below| CString::new(below).ok()) else { return true };
+    let Ok(above) = folder::open_above(base) else { return false };
+    let opened = folder::open_within(above, &below, libc::O_PATH);
+    file::close(above);
+    opened.map(file::close) == Err(Errno(libc::ENOENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_others_bind_is_looked_for_in_the_folder_alone() {
+        let path = format!("/dev/shm/sanshim-absent-test-{}", std::process::id());
+        let base = CString::new(path.as_str()).unwrap();
+        let own = format!("{path}/sanshim-user-7");
+        fs::create_dir_all(&own).unwrap();
+        fs::write(format!("{own}/there"), "").unwrap();
+        // A link leads to where nobody answers.
+        std::os::unix::fs::symlink(&own, format!("{path}/sanshim-user-8")).unwrap();
+        let is_out = |name: &str| is_out_of_sight(&base, name);
+        assert!(!is_out(&format!("{own}/there")));
+        assert!(is_out(&format!("{own}/gone")));
+        assert!(!is_out(&format!("{path}/sanshim-user-8/gone")));
+        assert!(is_out(&format!("{path}/sanshim-user-9/there")));
+        // It is there, and was not asked for.
+        assert!(is_out(&format!("{own}/../sanshim-user-7/there")));
+        assert!(is_out("/dev/shm/sanshim-user-0/there") && is_out("there"));
+        fs::remove_dir_all(path).unwrap();
+    }
 }
