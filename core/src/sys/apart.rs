@@ -1,6 +1,12 @@
 //! A process of its own for work that must not hold up the program and must outlive it: what a close has left to send.
 
-use super::{call, thread, Fd, Result};
+use super::{call, file, process, thread, Errno, Fd, Result};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
+
+/// Most of a process and its forks at a time. Each lasts as long as some peer wants, and a peer may have any number of
+/// connections.
+const MOST: usize = 128;
 
 /// Runs `work` in a process that nobody waits for, and that keeps no descriptor but `keep`. It is no child of this one, so no
 /// wait of the program's tells of it; it holds all signals back; its memory is a copy.
@@ -8,16 +14,23 @@ use super::{call, thread, Fd, Result};
 /// `work` must not allocate, and take no lock of this process's alone: another thread may have held it.
 ///
 /// # Errors
-/// The kernel's where there is no room for another process.
+/// The kernel's where there is no room for another process; EAGAIN where there are as many as may be.
 pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
-    match clone()? {
+    let place = claim()?;
+    match clone().inspect_err(|_| place.store(0, SeqCst))? {
         0 => {
             // Its child is the one that works: once this one is over, that is nobody's here.
-            if let Ok(0) = clone() {
-                thread::forget_tid();
-                hold_all_signals();
-                close_all_but(keep);
-                work();
+            match clone() {
+                Ok(0) => {
+                    thread::forget_tid();
+                    hold_all_signals();
+                    close_all_but(keep);
+                    work();
+                    place.store(0, SeqCst);
+                }
+                // If that one is over already, its number is found to be nobody's.
+                Ok(worker) => place.store(worker as u32, SeqCst),
+                Err(_) => place.store(0, SeqCst),
             }
             exit()
         }
@@ -27,6 +40,42 @@ pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// A place for the number of one more, in memory that all of them have. Until that one has a number this process's stands there.
+fn claim() -> Result<&'static AtomicU32> {
+    let all = places()?;
+    let own = process::pid();
+    let take = |place: &AtomicU32, of: u32| place.compare_exchange(of, own, SeqCst, SeqCst).is_ok();
+    let is_over = |pid: u32| pid != 0 && pid != own && !process::lives(pid);
+    let free = all.iter().find(|place| take(place, 0));
+    // One that was killed left its number.
+    let left = || {
+        all.iter().find(|place| {
+            let pid = place.load(SeqCst);
+            is_over(pid) && take(place, pid)
+        })
+    };
+    free.or_else(left).ok_or(Errno(libc::EAGAIN))
+}
+
+fn places() -> Result<&'static [AtomicU32; MOST]> {
+    static PLACES: AtomicPtr<[AtomicU32; MOST]> = AtomicPtr::new(null_mut());
+    let mut places = PLACES.load(SeqCst);
+    if places.is_null() {
+        let size = size_of::<[AtomicU32; MOST]>();
+        let made: *mut [AtomicU32; MOST] = file::map_shared(None, size)?.cast();
+        places = match PLACES.compare_exchange(null_mut(), made, SeqCst, SeqCst) {
+            Ok(_) => made,
+            Err(others) => {
+                // SAFETY: nobody has seen it.
+                unsafe { file::unmap(made.cast(), size) };
+                others
+            }
+        };
+    }
+    // SAFETY: zeros, of which this type may be, in a mapping that stays.
+    Ok(unsafe { &*places })
 }
 
 /// A copy of this process with this thread alone, whose end raises no signal: zero in the copy, there its number.
@@ -58,8 +107,12 @@ mod tests {
     use super::*;
     use crate::sys::{file, pipe};
 
+    /// Tests that make processes apart, one at a time: they are counted.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn it_works_apart_and_is_nobodys_child() {
+        let _alone = ALONE.lock();
         let (read_end, write_end) = pipe::pipe().unwrap();
         run(write_end, || {
             let byte = [7u8];
@@ -73,5 +126,43 @@ mod tests {
         // It is gone, and kept nothing open.
         assert_eq!(file::read(read_end, &mut byte, 1), Ok(0));
         file::close(read_end);
+    }
+
+    #[test]
+    fn peers_make_no_more_of_them_than_a_limit() {
+        let _alone = ALONE.lock();
+        let (told, tells) = pipe::pipe().unwrap();
+        // Each says its number, and lasts until somebody ends it.
+        let start = || {
+            run(tells, || {
+                let pid = process::pid().to_ne_bytes();
+                let _ = call!(write, tells, pid.as_ptr() as usize, pid.len());
+                loop {
+                    crate::sys::time::sleep(1_000_000_000);
+                }
+            })
+        };
+        let number = || {
+            let mut pid = [0u8; 4];
+            assert_eq!(file::read(told, pid.as_mut_ptr(), 4), Ok(4));
+            u32::from_ne_bytes(pid) as i32
+        };
+        for _ in 0..MOST {
+            start().unwrap();
+        }
+        let all: Vec<i32> = (0..MOST).map(|_| number()).collect();
+        assert_eq!(start(), Err(Errno(libc::EAGAIN)));
+        let end = |pid: i32| {
+            // SAFETY: a process that this test made.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            while process::lives(pid as u32) {
+                crate::sys::time::sleep(1_000_000);
+            }
+        };
+        end(all[7]);
+        start().unwrap();
+        end(number());
+        all.into_iter().filter(|pid| process::lives(*pid as u32)).for_each(end);
+        [told, tells].into_iter().for_each(file::close);
     }
 }

@@ -20,8 +20,17 @@ const PIECE_SIZE: usize = 16 * PAGE;
 /// Counts in a piece; the first one's says how many are in use.
 const COUNTS: u32 = (PIECE_SIZE / size_of::<Holders>()) as u32;
 
-/// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
-static PIECE: AtomicPtr<Holders> = AtomicPtr::new(null_mut());
+/// Most pieces that a process makes. A count is never used again, because a process that is not counted may still have it; and
+/// whoever connects to a server that forks for each connection has it make one each time.
+const MOST_PIECES: u32 = 1024;
+
+/// Where the next count is taken from. A fork child goes on with its parent's piece, whose first word they share.
+struct Pieces {
+    current: AtomicPtr<Holders>,
+    made: AtomicU32,
+}
+
+static PIECES: Pieces = Pieces::none();
 
 /// The count of a socket, if it has one. Counts are never unmapped.
 pub(in crate::switch) struct HolderCount(AtomicPtr<Holders>);
@@ -45,7 +54,7 @@ impl HolderCount {
 
     /// Begins to count; `None` without memory.
     pub(in crate::switch) fn begin_with(&self, holders: u32) -> Option<&'static Holders> {
-        let begun = allocate()?;
+        let begun = PIECES.allocate(MOST_PIECES)?;
         begun.count.store(holders, SeqCst);
         self.0.store(from_ref(begun).cast_mut(), Relaxed);
         Some(begun)
@@ -63,18 +72,47 @@ impl HolderCount {
     }
 }
 
-/// A new count, which is never used again.
-fn allocate() -> Option<&'static Holders> {
-    loop {
-        let piece = PIECE.load(Relaxed);
-        if !piece.is_null() {
-            // SAFETY: a piece of counts, which is never unmapped.
-            let next = unsafe { (*piece).count.fetch_add(1, SeqCst) } + 1;
-            if next < COUNTS {
-                // SAFETY: within the piece.
-                return Some(unsafe { &*piece.add(next as usize) });
+impl Pieces {
+    const fn none() -> Self {
+        Self { current: AtomicPtr::new(null_mut()), made: AtomicU32::new(0) }
+    }
+
+    /// A new count; `None` without memory, and after as many as there may be.
+    fn allocate(&self, most: u32) -> Option<&'static Holders> {
+        loop {
+            let piece = self.current.load(Relaxed);
+            if !piece.is_null() {
+                // SAFETY: a piece of counts, which is never unmapped.
+                let first = unsafe { &(*piece).count };
+                // Once it is full the word counts no further.
+                let next = first
+                    .fetch_update(SeqCst, SeqCst, |used| (used + 1 < COUNTS).then_some(used + 1));
+                if let Ok(used) = next {
+                    // SAFETY: within the piece.
+                    return Some(unsafe { &*piece.add(used as usize + 1) });
+                }
             }
+            if self.made.load(Relaxed) >= most {
+                return None;
+            }
+            self.current.store(file::map_shared(None, PIECE_SIZE).ok()?.cast(), Relaxed);
+            self.made.fetch_add(1, Relaxed);
         }
-        PIECE.store(file::map_shared(None, PIECE_SIZE).ok()?.cast(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_made_up_to_a_limit() {
+        const MOST: u32 = 3;
+        let pieces = Pieces::none();
+        let all: std::collections::HashSet<_> =
+            std::iter::from_fn(|| pieces.allocate(MOST)).map(std::ptr::from_ref).collect();
+        assert_eq!(all.len(), (MOST * (COUNTS - 1)) as usize);
+        assert!(pieces.allocate(MOST).is_none());
+        assert!(pieces.allocate(MOST + 1).is_some());
     }
 }
