@@ -9,8 +9,14 @@ use std::mem::MaybeUninit;
 
 use syscalls::{syscall, Errno, Sysno};
 
+use crate::sys::{self, call};
+
 fn os(error: Errno) -> io::Error {
     io::Error::from_raw_os_error(error.into_raw())
+}
+
+fn from_sys(error: sys::Errno) -> io::Error {
+    io::Error::from_raw_os_error(error.0)
 }
 
 /// A descriptor that is closed when dropped.
@@ -24,17 +30,16 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours alone. There is no remedy for a failed close.
-        let _ = unsafe { syscall!(Sysno::close, self.0) };
+        // There is no remedy for a failed close.
+        sys::file::close(self.0);
     }
 }
 
 /// `openat` with close-on-exec. `at` may be `AT_FDCWD`.
 pub(super) fn open(at: i32, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
-    // SAFETY: `path` is NUL-terminated and outlives the call.
-    unsafe { syscall!(Sysno::openat, at, path.as_ptr(), flags | libc::O_CLOEXEC, mode) }
+    call!(openat, at, path.as_ptr() as usize, flags | libc::O_CLOEXEC, mode)
         .map(|fd| Fd(fd as i32))
-        .map_err(os)
+        .map_err(from_sys)
 }
 
 pub(super) fn make_folder(path: &CStr, mode: u32) -> io::Result<()> {
@@ -170,10 +175,9 @@ pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()>
 /// One `read`, tried again when a signal interrupts it.
 pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        // SAFETY: the kernel writes at most `len` bytes into the slice.
-        match unsafe { syscall!(Sysno::read, fd.raw(), buffer.as_mut_ptr(), buffer.len()) } {
-            Err(Errno::EINTR) => {}
-            result => return result.map_err(os),
+        match sys::file::read(fd.raw(), buffer.as_mut_ptr(), buffer.len()) {
+            Err(sys::Errno(libc::EINTR)) => {}
+            result => return result.map_err(from_sys),
         }
     }
 }

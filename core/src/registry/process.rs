@@ -30,7 +30,9 @@ impl Stat {
 /// When this process started; 0 when /proc does not say.
 pub(super) fn own_start_time() -> u64 {
     let mut line = [0; 1024];
-    let Ok(file) = kernel::open(libc::AT_FDCWD, c"/proc/self/stat", libc::O_RDONLY, 0) else {
+    let Ok(file) =
+        kernel::open(libc::AT_FDCWD, c"/proc/self/stat", libc::O_RDONLY | libc::O_NONBLOCK, 0)
+    else {
         return 0;
     };
     let length = kernel::read(&file, &mut line).unwrap_or(0);

@@ -103,30 +103,14 @@ pub(crate) fn is_unix_socket(fd: Fd) -> bool {
     super::net::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
 }
 
-/// True if `fd` is a socket.
+/// True if `fd` is a socket. Of anything else no file system is asked, which may not answer.
 pub(crate) fn is_socket(fd: Fd) -> bool {
-    stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
+    super::net::option(fd, libc::SOL_SOCKET, libc::SO_TYPE).is_ok()
 }
 
 /// Device and inode of an open file. They tell a socket from others, by whichever descriptor it is reached.
 pub(crate) fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
-}
-
-/// The [`identity`] of a descriptor of process `pid`, which has to be a process of this user.
-pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
-    if pid == super::process::pid() {
-        return identity(fd);
-    }
-    let mut path = [0u8; 40];
-    let mut rest = &mut path[..];
-    std::io::Write::write_fmt(&mut rest, format_args!("/proc/{pid}/fd/{fd}\0"))
-        .map_err(|_| Errno(libc::ENAMETOOLONG))?;
-    // SAFETY: stat is plain data, zero is a valid value of it.
-    let mut s: libc::stat = unsafe { std::mem::zeroed() };
-    let at = libc::AT_FDCWD;
-    call!(newfstatat, at, path.as_ptr() as usize, &mut s as *mut _ as usize, 0)?;
-    Ok((s.st_dev, s.st_ino))
 }
 
 /// fstat.
@@ -230,8 +214,7 @@ pub(crate) fn is_overcommit_strict() -> bool {
     const STRICT: u8 = b'2';
     let mut mode = MODE.load(Relaxed);
     if mode == UNKNOWN {
-        if let Ok(fd) = open(c"/proc/sys/vm/overcommit_memory", libc::O_RDONLY | libc::O_CLOEXEC, 0)
-        {
+        if let Ok(fd) = open_to_read(c"/proc/sys/vm/overcommit_memory") {
             let _ = pread(fd, &mut mode, 1, 0);
             close(fd);
         }
@@ -309,19 +292,6 @@ pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
             each(fd);
         }
     })
-}
-
-/// The number of a descriptor of process `pid` for the file with this [`identity`].
-pub(crate) fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
-    let mut path = [0u8; 24];
-    std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/{pid}/fd\0")).ok()?;
-    let mut found = None;
-    let _ = each_number_in(std::ffi::CStr::from_bytes_until_nul(&path).ok()?, |fd, _| {
-        if found.is_none() && identity_in(pid, fd) == Ok(identity) {
-            found = Some(fd);
-        }
-    });
-    found
 }
 
 /// Calls `each` with every name in a folder that is a number, and the descriptor by which the folder is read.

@@ -88,7 +88,7 @@ fn began(pid: u32) -> Option<u64> {
 /// A file of /proc/PID, as far as it fits.
 fn read<'a>(pid: u32, name: &str, buffer: &'a mut [u8]) -> Option<&'a str> {
     let path = process::path_of(pid, name);
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let fd = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).ok()? as Fd;
     let read = file::read(fd, buffer.as_mut_ptr(), buffer.len());
     file::close(fd);

@@ -37,6 +37,7 @@ pub(crate) mod sealed;
 pub(crate) mod segments;
 pub mod signal_mask;
 pub mod sock_diag;
+pub(crate) mod sockets_of;
 pub(crate) mod syn;
 pub(crate) mod tcp_connections;
 pub mod thread;

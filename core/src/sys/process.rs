@@ -76,7 +76,7 @@ pub fn lives(tid: u32) -> bool {
         return false;
     }
     let path = path_of(tid, "stat");
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
         // What /proc hides from us may well live.
         return true;

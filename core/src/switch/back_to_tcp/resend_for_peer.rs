@@ -16,7 +16,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, process, sock_diag, time, Errno, Fd};
+use crate::sys::{file, net, process, sock_diag, sockets_of, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -144,9 +144,10 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
     let identity = (file::identity(anchor).ok()?.0, u64::from(inode));
     let lent_by = |pid| {
-        let fd = process::descriptor_of(pid, file::number_in(pid, identity)?).ok()?;
-        let is_it = file::identity(fd) == Ok(identity) && net::bytes_written(fd).is_some();
-        is_it.then_some(fd).or_else(|| {
+        let fd = process::descriptor_of(pid, sockets_of::socket_in(pid, identity.1)?).ok()?;
+        // It may be another file's number by now.
+        let is_it = || file::is_socket(fd) && file::identity(fd) == Ok(identity);
+        (is_it() && net::bytes_written(fd).is_some()).then_some(fd).or_else(|| {
             file::close(fd);
             None
         })

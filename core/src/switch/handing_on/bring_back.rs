@@ -14,7 +14,7 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::unpublished;
 use crate::sys::lock::FamilyLock;
 use crate::sys::process::{is_borrowed, owner};
-use crate::sys::{file, hidden, user, Fd};
+use crate::sys::{file, hidden, sockets_of, user, Fd};
 use smallvec::SmallVec;
 
 /// Before descriptors go to a process that may not load this library: true if that may use them. False: what
@@ -162,7 +162,7 @@ impl Ours {
             let concerned = matches!(socket.phase(), phase::SAN | phase::LISTENER);
             if concerned && socket.anchor() == fd {
                 // In a vfork child the number may be another file's by now.
-                if let Ok(identity) = file::identity_in(owner(), fd) {
+                if let Ok(identity) = sockets_of::identity_in(owner(), fd) {
                     all.push((socket, identity));
                 }
             }
