@@ -1,7 +1,7 @@
-//! The shared memory of other mount namespaces, as of containers, reached through /proc/PID/root.
+//! Shared memory: the caller's, and that of other mount namespaces, as of containers, reached through /proc/PID/root.
 //!
-//! Somebody else rules over what lies there. So no symbolic link leads out of it, nothing but a tmpfs is read, and no more
-//! of it than a limit.
+//! Somebody else rules over what lies there. So neither a symbolic link nor a mount leads out of it, of another namespace nothing
+//! but a tmpfs is read, and no more of any than a limit.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 use syscalls::{syscall, Errno, Sysno};
 
 use super::numbers::{all, namespace_of};
+use crate::sys::folder;
 
 /// Where each has it.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 /// What a mount that may be read has as its type.
 const TMPFS: i64 = 0x0102_1994;
-/// So many names are looked at in each shared memory.
-const MOST_NAMES: usize = 16_384;
+/// So many names are looked at in each folder of the caller's shared memory, and in all of another one.
+pub(super) const MOST_NAMES: usize = 16_384;
 
 /// Device and inode of a shared memory's folder.
 pub(super) type Identity = (u64, u64);
@@ -103,14 +104,15 @@ impl Shared {
         Path::new(SHARED_MEMORY).join(name)
     }
 
-    /// The names in it.
-    pub(super) fn names(&self) -> Vec<OsString> {
-        self.names_in(SHARED_MEMORY.as_ref())
+    /// The names in it, at most so many.
+    pub(super) fn names(&self, most: usize) -> Vec<OsString> {
+        self.names_in(SHARED_MEMORY.as_ref(), most)
     }
 
-    /// The names in a folder in it; none if it may not be read.
-    pub(super) fn names_in(&self, folder: &Path) -> Vec<OsString> {
-        open_in(self.pid, folder, false).and_then(|folder| names(&folder)).unwrap_or_default()
+    /// The names in a folder in it, at most so many; none if it may not be read.
+    pub(super) fn names_in(&self, folder: &Path, most: usize) -> Vec<OsString> {
+        let opened = open_in(self.pid, folder, false);
+        opened.and_then(|folder| names(&folder, most)).unwrap_or_default()
     }
 }
 
@@ -142,19 +144,61 @@ fn find_in(pid: u32, path: &Path) -> io::Result<File> {
 /// Opens a file or a folder of a tmpfs in the root of a process. Nothing else is opened: whoever serves it could have the
 /// caller wait.
 pub(super) fn open_in(pid: u32, path: &Path, to_write: bool) -> io::Result<File> {
-    let found = find_in(pid, path)?;
+    let not_such = || io::Error::new(io::ErrorKind::NotFound, "is no file or folder of a tmpfs");
+    let below = path.strip_prefix(SHARED_MEMORY).map_err(|_| not_such())?;
+    let base = find_in(pid, SHARED_MEMORY.as_ref())?;
     // SAFETY: plain data, of which zero is a valid value.
     let mut system: libc::statfs64 = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills one struct statfs.
-    unsafe { syscall!(Sysno::fstatfs, found.as_raw_fd(), &raw mut system) }.map_err(os)?;
-    let kind = found.metadata()?.file_type();
-    if system.f_type != TMPFS || !(kind.is_dir() || kind.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "is no file or folder of a tmpfs"));
+    unsafe { syscall!(Sysno::fstatfs, base.as_raw_fd(), &raw mut system) }.map_err(os)?;
+    if system.f_type != TMPFS {
+        return Err(not_such());
     }
-    // The very one that was looked at.
+    let found = if below == Path::new("") { base } else { find_below(&base, below)? };
+    let kind = found.metadata()?.file_type();
+    if !kind.is_dir() && !kind.is_file() {
+        return Err(not_such());
+    }
+    open_found(&found, to_write)
+}
+
+/// Opens a file or a folder of the caller's shared memory, or of a folder elsewhere that the caller named. Another user may rule
+/// in it: what he put in the place of a folder since is not opened, be it a link or a mount.
+///
+/// # Errors
+/// The kernel's: ELOOP for a symbolic link, EXDEV for a mount.
+pub(super) fn open_here(path: &Path, to_write: bool) -> io::Result<File> {
+    let parts = match path.strip_prefix(SHARED_MEMORY) {
+        Ok(below) => (Path::new(SHARED_MEMORY), below),
+        Err(_) => (path.parent().unwrap_or(path), Path::new(path.file_name().unwrap_or_default())),
+    };
+    let base = CString::new(parts.0.as_os_str().as_bytes())?;
+    let base = open_at(libc::AT_FDCWD, &base, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+    let found = find_below(&base, parts.1)?;
+    let kind = found.metadata()?.file_type();
+    if kind.is_symlink() {
+        return Err(io::Error::from_raw_os_error(libc::ELOOP));
+    }
+    if !kind.is_dir() && !kind.is_file() {
+        return Err(io::Error::other("is not a regular file; remove it"));
+    }
+    open_found(&found, to_write)
+}
+
+/// What has that path below an open folder, without opening it.
+fn find_below(base: &File, below: &Path) -> io::Result<File> {
+    let below = CString::new(below.as_os_str().as_bytes())?;
+    folder::open_within(base.as_raw_fd(), &below, libc::O_PATH)
+        // SAFETY: a descriptor that was just made, and is nobody else's.
+        .map(|fd| unsafe { File::from_raw_fd(fd) })
+        .map_err(|error| io::Error::from_raw_os_error(error.0))
+}
+
+/// Opens the very one that was looked at.
+fn open_found(found: &File, to_write: bool) -> io::Result<File> {
     let again = CString::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
     let access = if to_write { libc::O_RDWR } else { libc::O_RDONLY };
-    open_at(libc::AT_FDCWD, &again, access | libc::O_NONBLOCK, 0)
+    open_at(libc::AT_FDCWD, &again, access | libc::O_NONBLOCK | libc::O_NOCTTY, 0)
 }
 
 fn open_at(at: i32, path: &CStr, flags: i32, resolve: u64) -> io::Result<File> {
@@ -173,10 +217,11 @@ fn os(error: Errno) -> io::Error {
     io::Error::from_raw_os_error(error.into_raw())
 }
 
-fn names(folder: &File) -> io::Result<Vec<OsString>> {
+/// The names in an open folder, at most so many.
+pub(super) fn names(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
     let mut all = Vec::new();
     let entries = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
-    for entry in entries.take(MOST_NAMES) {
+    for entry in entries.take(most) {
         all.push(OsString::from_vec(entry?.file_name().into_vec()));
     }
     Ok(all)
@@ -219,7 +264,9 @@ mod tests {
         assert!(open(&folder.0).unwrap().metadata().unwrap().is_dir());
         let own = Shared::of(std::process::id()).unwrap();
         assert_eq!(Some(own.identity), own_identity());
-        assert_eq!(own.names_in(&folder.0), ["file"]);
+        assert_eq!(own.names_in(&folder.0, 2), ["file"]);
+        fs::write(folder.0.join("other"), "").unwrap();
+        assert_eq!(own.names_in(&folder.0, 1).len(), 1);
         let written = open_in(std::process::id(), &file, true).unwrap();
         assert!(std::os::unix::fs::FileExt::write_all_at(&written, b"T", 0).is_ok());
     }
@@ -245,6 +292,26 @@ mod tests {
         for path in ["/etc/passwd", "/proc/self/status", "/dev/zero", "/"] {
             assert!(open(Path::new(path)).is_err(), "{path}: not of a tmpfs");
         }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_folder_is_not_followed() {
+        let folder = Folder::new("here");
+        fs::create_dir(folder.0.join("own")).unwrap();
+        let file = folder.0.join("own/file");
+        fs::write(&file, "text").unwrap();
+        assert!(open_here(&file, true).is_ok() && open_here(&folder.0, false).is_ok());
+        // Another user's folder becomes a link, to his choice of files.
+        fs::rename(folder.0.join("own"), folder.0.join("moved")).unwrap();
+        symlink("moved", folder.0.join("own")).unwrap();
+        assert!(open_here(&file, false).is_err() && fs::File::open(&file).is_ok());
+        let opened = open_here(&folder.0.join("own"), false);
+        assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        // A folder elsewhere has its name of the caller, who may name a link.
+        let elsewhere = std::env::temp_dir().join(format!("sanshim-here-{}", std::process::id()));
+        symlink(folder.0.join("moved"), &elsewhere).unwrap();
+        assert!(open_here(&elsewhere.join("file"), false).is_ok());
+        fs::remove_file(elsewhere).unwrap();
     }
 
     #[test]

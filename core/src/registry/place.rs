@@ -1,10 +1,10 @@
 //! Where a process publishes, as it was found: to open the file again later, and to know whether it is still the
 //! process's.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::file;
@@ -49,11 +49,7 @@ impl Place {
 
     /// True while the file has its name.
     pub(super) fn is_there(&self) -> bool {
-        let same = |now: fs::Metadata| (now.dev(), now.ino()) == self.identity;
-        match self.root {
-            None => fs::symlink_metadata(&self.path).is_ok_and(same),
-            Some(_) => self.open(false).is_ok(),
-        }
+        self.open(false).is_ok()
     }
 
     /// True when its process has ended, or executes another program. Where that is not told the process counts as alive.
@@ -73,12 +69,10 @@ pub(super) fn shown(root: Option<u32>, path: &Path) -> PathBuf {
     )
 }
 
-/// Opens what may be any file. A symbolic link fails with ELOOP. Non-blocking, because a FIFO in the file's place would
-/// block the open. With a process it is a file in that one's root.
+/// Opens what may be any file, and may have another one's name by now. With a process it is a file in that one's root.
 pub(super) fn open(root: Option<u32>, path: &Path, to_write: bool) -> io::Result<File> {
-    if let Some(pid) = root {
-        return mounts::open_in(pid, path, to_write);
+    match root {
+        Some(pid) => mounts::open_in(pid, path, to_write),
+        None => mounts::open_here(path, to_write),
     }
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    OpenOptions::new().read(true).write(to_write).custom_flags(flags).open(path)
 }

@@ -1,17 +1,19 @@
 //! Reading what all processes publish: the folders that the caller may see, and those of containers.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::mounts::{self, Mounts, Shared};
+use super::mounts::{self, Mounts, Shared, MOST_NAMES};
 use super::numbers::Numbers;
 use super::place::{self, Place};
 use super::publisher::Publisher;
 use super::reader::{read_file, Outcome, Problem, Sight, Snapshot, Spot};
+use crate::sys::folder::{self, Known};
 use crate::sys::user_folder::{self, UserFolder};
 
 /// Reads every folder that the caller may see: that of its own user, or those of all users if it is root; and the same in
@@ -34,8 +36,7 @@ pub fn read_published() -> Snapshot {
     let mounts = Mounts::look();
     let mut reading = Reading::new(&mounts);
     let own = mounts::own_identity();
-    // SAFETY: no memory is involved.
-    let user = unsafe { libc::geteuid() };
+    let user = user();
     if user != 0 {
         if let Some(folder) = UserFolder::find(user) {
             reading.add_folder(Path::new(folder.as_str()), Some(user), own);
@@ -106,25 +107,35 @@ impl<'a> Reading<'a> {
         owner: Option<u32>,
         shared: Option<mounts::Identity>,
     ) -> Result<(), String> {
-        if let Some(owner) = owner {
-            let found = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
-            if !found.is_dir() || found.uid() != owner {
-                // Anybody may make one of any name. What it says is nobody's.
-                return Ok(());
-            }
+        let text = |error: io::Error| error.to_string();
+        let opened = match owner {
+            // Anybody may make one of any name. What it says is nobody's.
+            Some(owner) if !is_folder_of(folder, owner) => return Ok(()),
+            Some(_) => mounts::open_here(folder, false),
+            None => fs::File::open(folder),
+        };
+        let opened = opened.map_err(text)?;
+        let found = opened.metadata().map_err(text)?;
+        if owner.is_some_and(|owner| found.uid() != owner) {
+            return Ok(());
         }
-        let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
         let mut elsewhere = 0;
-        for entry in entries.flatten() {
-            let path = entry.path();
+        let mut wrong = Wrong::default();
+        for name in mounts::names(&opened, MOST_NAMES).map_err(text)? {
+            let path = folder.join(&name);
             let spot = Spot { root: None, path: &path, shared };
-            match self.add_file(&spot, &entry.file_name()) {
+            match self.add_file(&spot, &name) {
                 Some(Outcome::Ended(place)) => remove_own(&place),
                 Some(Outcome::Elsewhere) => elsewhere += 1,
-                Some(Outcome::Skipped(why)) => self.add_problem(&path, why),
+                // What is the caller's own he can mend, of somebody else's he is told once.
+                Some(Outcome::Skipped(why)) if found.uid() == user() => {
+                    self.add_problem(&path, why);
+                }
+                Some(Outcome::Skipped(why)) => wrong.add(path, why),
                 Some(Outcome::Alive(..)) | None => {}
             }
         }
+        self.add_wrong(wrong);
         match elsewhere {
             0 => Ok(()),
             some => Err(format!(
@@ -136,27 +147,34 @@ impl<'a> Reading<'a> {
     /// Adds what lies in the shared memory of a container. Whoever rules there may put anything in: what is wrong with its
     /// files is said once, and nothing is removed.
     fn add_shared(&mut self, shared: &Shared) {
-        let mut wrong = Vec::new();
-        for folder in shared.names() {
+        let (mut wrong, mut left) = (Wrong::default(), MOST_NAMES);
+        for folder in shared.names(MOST_NAMES) {
             if folder_owner(&folder).is_none() {
                 continue;
             }
             let folder = shared.path_of(&folder);
-            for name in shared.names_in(&folder) {
+            let names = shared.names_in(&folder, left);
+            // To open a folder costs as much as to open a file.
+            left = left.saturating_sub(names.len() + 1);
+            for name in names {
                 let path = folder.join(&name);
                 let (root, shared) = (Some(shared.pid), Some(shared.identity));
                 let spot = Spot { root, path: &path, shared };
                 if let Some(Outcome::Skipped(why)) = self.add_file(&spot, &name) {
-                    wrong.push((place::shown(root, &path), why));
+                    wrong.add(place::shown(root, &path), why);
                 }
             }
         }
-        let Some((path, why)) = wrong.first() else { return };
-        let others = match wrong.len() - 1 {
+        self.add_wrong(wrong);
+    }
+
+    fn add_wrong(&mut self, wrong: Wrong) {
+        let Some((path, why)) = wrong.first else { return };
+        let others = match wrong.others {
             0 => String::new(),
             some => format!("; other files there are skipped too ({some})"),
         };
-        self.add_problem(path, format!("{why}{others}"));
+        self.add_problem(&path, format!("{why}{others}"));
     }
 
     /// Adds the process whose file that is. Gives what is left to do; nothing if the name is no file's.
@@ -181,13 +199,47 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Removes a file that was read, if it is ours. A later process of the same id may have put its own there, which stays.
-fn remove_own(place: &Place) {
+/// What is wrong with files that somebody else may have put there.
+#[derive(Default)]
+struct Wrong {
+    first: Option<(PathBuf, String)>,
+    others: usize,
+}
+
+impl Wrong {
+    fn add(&mut self, path: PathBuf, why: String) {
+        match self.first {
+            Some(_) => self.others += 1,
+            None => self.first = Some((path, why)),
+        }
+    }
+}
+
+fn user() -> u32 {
     // SAFETY: no memory is involved.
-    let user = unsafe { libc::geteuid() };
-    let is_ours = fs::symlink_metadata(&place.path).is_ok_and(|found| found.uid() == user);
-    if is_ours && place.is_there() {
+    unsafe { libc::geteuid() }
+}
+
+/// True of a folder of that user's in shared memory, as far as the kernel knows without asking whoever serves it.
+fn is_folder_of(path: &Path, owner: u32) -> bool {
+    let known = CString::new(path.as_os_str().as_bytes()).ok();
+    let known = known.and_then(|path| Known::of(&path).ok());
+    known.is_some_and(|known| known.mode & libc::S_IFMT == libc::S_IFDIR && known.uid == owner)
+}
+
+/// Removes a file that was read, if it is in a folder of ours. A later process of the same id may have put its own there, which
+/// stays.
+fn remove_own(place: &Place) {
+    let (Some(folder), Some(name)) = (place.path.parent(), place.path.file_name()) else { return };
+    let opened = match place.shared {
+        Some(_) => mounts::open_here(folder, false),
+        None => fs::File::open(folder),
+    };
+    let is_ours = |opened: &fs::File| opened.metadata().is_ok_and(|found| found.uid() == user());
+    let Some(opened) = opened.ok().filter(is_ours) else { return };
+    let Ok(name) = CString::new(name.as_bytes()) else { return };
+    if place.is_there() {
         // Another reader may have removed it already.
-        let _ = fs::remove_file(&place.path);
+        let _ = folder::remove_from(opened.as_raw_fd(), &name);
     }
 }
