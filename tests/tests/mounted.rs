@@ -53,3 +53,45 @@ fn a_folder_that_a_program_serves_is_nobodys() {
         assert_eq!(log.matches("provider=shm reason=on-san").count(), 2, "{mounted}: {log}");
     }
 }
+
+/// The program's lines on a folder of the configuration that nobody answers for.
+fn with_folder(folder: &str, inner: &mut Command) -> String {
+    inner.env("SANSHIM_FOLDER", folder).env("SANSHIM_LOG", "warn");
+    let output = behind("served", "other", inner);
+    let [said, log] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(said.ends_with("ok\n"), "{folder}: {:?} {said}{log}", output.status);
+    log
+}
+
+#[test]
+fn a_folder_of_the_configuration_that_a_program_serves_is_left_alone() {
+    if !is_possible() {
+        return;
+    }
+    let link = format!("/tmp/sanshim-mounted-{}", std::process::id());
+    std::os::unix::fs::symlink("/dev/shm/served", &link).expect("a link");
+    for folder in ["/dev/shm/served", "/dev/shm/served/below", &link] {
+        let mut program = Mode::Shim.command(locate::python());
+        program.arg("-u").arg(locate::helper("one_connection.py")).arg("both");
+        let log = with_folder(folder, &mut program);
+        assert!(log.contains("is on fuse, a file system of the network"), "{folder}: {log}");
+        // It would have its offer socket opened while it is root.
+        let changes = "import os, socket; one = socket.create_server(('127.0.0.1', 0)); os.setuid(7); print('ok')";
+        let mut program = Mode::Shim.command(locate::python());
+        with_folder(folder, program.args(["-c", changes]));
+    }
+    std::fs::remove_file(link).expect("the link");
+}
+
+#[test]
+fn sanctl_waits_for_no_folder_that_a_program_serves() {
+    if !is_possible() {
+        return;
+    }
+    for mounted in ["sanshim-user-0", "sanshim-user-7.zzz"] {
+        let mut status = Command::new(locate::sanctl());
+        let output = behind(mounted, "other", status.args(["status", "--json"]));
+        assert!(output.status.success(), "{mounted}: {output:?}");
+    }
+}

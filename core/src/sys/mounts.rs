@@ -1,32 +1,68 @@
 //! File systems, as the kernel lists those that a process sees. Asks none of them anything: one of the network may not answer.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Kinds of file systems whose names come over a network, or from a program.
-const REMOTE: [&str; 14] = [
+/// Kinds of file systems whose names come over a network, from the host of this machine, or from a program, as those that an
+/// automounter mounts.
+const REMOTE: [&str; 19] = [
     "9p",
     "afs",
+    "autofs",
     "beegfs",
     "ceph",
     "cifs",
     "coda",
+    "gfs2",
     "glusterfs",
     "gpfs",
     "lustre",
     "ncpfs",
     "nfs",
     "nfs4",
+    "ocfs2",
+    "orangefs",
     "smb3",
+    "vboxsf",
     "virtiofs",
 ];
+/// So many symbolic links the kernel follows on a way.
+const MOST_LINKS: u32 = 40;
 
-/// The kind of the file system on which a path of a process lies, if that is one of the network; `None` is the caller.
+/// The kind of the file system of the network on which a path of a process lies, or to which it leads; `None` is the caller. In
+/// the caller's path symbolic links are followed, in another's whoever opens it follows none.
 pub fn remote_kind(pid: Option<u32>, path: &Path) -> Option<String> {
     let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
     let list = std::fs::read(format!("/proc/{of}/mountinfo")).ok()?;
-    let kind = kind_in(&String::from_utf8_lossy(&list), path)?;
-    (REMOTE.contains(&kind.as_str()) || kind.starts_with("fuse")).then_some(kind)
+    let link = |at: &Path| pid.is_none().then(|| std::fs::read_link(at).ok())?;
+    remote_on_the_way(&String::from_utf8_lossy(&list), path, link)
+}
+
+/// Looks at each folder on the way before anything in it is asked for.
+fn remote_on_the_way(
+    list: &str,
+    path: &Path,
+    link: impl Fn(&Path) -> Option<PathBuf>,
+) -> Option<String> {
+    let parts = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<_>>();
+    let (mut at, mut rest, mut links) = (PathBuf::from("/"), parts(path), 0);
+    loop {
+        let is_remote = |kind: &str| REMOTE.contains(&kind) || kind.starts_with("fuse");
+        if let Some(kind) = kind_in(list, &at).filter(|kind| is_remote(kind)) {
+            return Some(kind);
+        }
+        if let Some(target) = link(&at) {
+            links += 1;
+            at.pop();
+            rest.extend(parts(&target));
+        }
+        let next = rest.pop().filter(|_| links <= MOST_LINKS)?;
+        match next.as_bytes() {
+            b".." => drop(at.pop()),
+            _ => at.push(next),
+        }
+    }
 }
 
 /// The kind of the file system on which a path lies: the last one that is mounted nearest above it.
@@ -76,5 +112,32 @@ mod tests {
         assert_eq!(kind("/run/over").as_deref(), Some("fuse.sshfs"));
         assert_eq!(kind("/running").as_deref(), Some("ext4"));
         assert_eq!(remote_kind(None, Path::new("/dev/shm")), None);
+    }
+
+    #[test]
+    fn a_link_to_a_file_system_of_the_network_leads_there() {
+        let list = "22 1 0:20 / / rw - ext4 /dev/vda rw\n\
+                    30 22 0:21 / /home rw - nfs host:/x rw\n\
+                    31 22 0:22 / /net rw - autofs -hosts rw\n";
+        let link = |at: &Path| {
+            assert!(!at.starts_with("/home") && !at.starts_with("/net"), "{at:?} is asked for");
+            let target = match at.to_str()? {
+                "/run/a" => "/home/a",
+                "/run/b" => "c/../../net/host/x",
+                "/run/loop" => "loop",
+                "/run/local" => "../tmp",
+                _ => return None,
+            };
+            Some(PathBuf::from(target))
+        };
+        let kind = |path: &str| remote_on_the_way(list, Path::new(path), link);
+        assert_eq!(kind("/home/a").as_deref(), Some("nfs"));
+        assert_eq!(kind("/run/a").as_deref(), Some("nfs"));
+        assert_eq!(kind("/run/a/b").as_deref(), Some("nfs"));
+        assert_eq!(kind("/run/b/c").as_deref(), Some("autofs"));
+        assert_eq!(kind("/run/../home").as_deref(), Some("nfs"));
+        for local in ["/", "/run/x", "/run/local/x", "/run/loop/x", "/homer"] {
+            assert_eq!(kind(local), None, "{local}");
+        }
     }
 }
