@@ -1,7 +1,8 @@
 //! The rules file. It is TOML. Unknown names are refused, and every value is checked.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
@@ -15,6 +16,7 @@ use super::error::ConfigError;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
 use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
+use crate::sys::process;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -123,7 +125,7 @@ pub(super) fn find(
 ) -> Result<Option<(PathBuf, String)>, ConfigError> {
     if let Some(path) = environment.path("SANSHIM_CONFIG") {
         let remedy = "correct or unset SANSHIM_CONFIG";
-        return match fs::read_to_string(&path) {
+        return match fs::File::open(&path).and_then(text_of) {
             Ok(text) => Ok(Some((path, text))),
             Err(source) => Err(ConfigError::File { path, source, remedy }),
         };
@@ -134,8 +136,10 @@ pub(super) fn find(
     let user_file =
         user_folder.filter(|folder| folder.is_absolute()).map(|folder| folder.join(USER_FILE));
     for path in user_file.into_iter().chain([system_file.to_owned()]) {
-        match fs::read_to_string(&path) {
-            Ok(text) => return Ok(Some((path, text))),
+        match open_unnamed(&path).and_then(|file| file.map(text_of).transpose()) {
+            Ok(Some(text)) => return Ok(Some((path, text))),
+            // Another user could have himself allowed there.
+            Ok(None) => {}
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
             // HOME may be another user's, as under sudo and su.
@@ -147,6 +151,29 @@ pub(super) fn find(
         }
     }
     Ok(None)
+}
+
+/// Opens a rules file that nobody named: it has to be a file, and this user's or root's. `None` if it is another user's.
+fn open_unnamed(path: &Path) -> io::Result<Option<fs::File>> {
+    // A pipe would make the program wait.
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    if found.is_dir() || found.is_file() {
+        let is_trusted = [0, process::euid()].contains(&found.uid());
+        Ok(Some(file).filter(|_| is_trusted))
+    } else {
+        Err(io::Error::other("is no file"))
+    }
+}
+
+/// What an open rules file says.
+fn text_of(mut file: fs::File) -> io::Result<String> {
+    let found = file.metadata()?;
+    if found.is_file() && found.mode() & 0o002 != 0 {
+        return Err(io::Error::other("every user may write to it"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map(|_| text)
 }
 
 /// Puts what a rules file says into `config`.

@@ -387,3 +387,40 @@ fn providers_are_named_by_the_file_and_the_variable_wins() {
     let line = load("shm,").unwrap_err().to_string();
     assert!(line.contains("SANSHIM_PROVIDERS") && line.contains("must be of shm"), "{line}");
 }
+
+#[test]
+fn a_file_that_others_may_write_is_not_believed() {
+    use std::os::unix::fs::{chown, PermissionsExt};
+    let folder = Folder::new();
+    let named = folder.write("named.toml", "allow_users = [7]\n");
+    let own = folder.write("home/.config/sanshim.toml", "allow_users = [7]\n");
+    let home = folder.0.join("home").to_str().unwrap().to_owned();
+    let by_home = || folder.load(&[("HOME", &home)]);
+    let allowed = |config: Config| config.allowed_users().collect::<Vec<_>>();
+    assert_eq!(by_home().map(allowed).unwrap(), [7]);
+    for (path, variable, value) in [(&named, "SANSHIM_CONFIG", &named), (&own, "HOME", &home)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        let why = folder.load(&[(variable, value)]).unwrap_err().to_string();
+        assert!(
+            why.contains(&format!("cannot read {path}: every user may write to it; ")),
+            "{why}"
+        );
+        // As where each user has a group of his own.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o664)).unwrap();
+        assert_eq!(folder.load(&[(variable, value)]).map(allowed).unwrap(), [7]);
+    }
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } == 0 {
+        // HOME is another user's, as under sudo. A file that is named counts, whoever has it.
+        chown(&own, Some(7), None).unwrap();
+        chown(&named, Some(7), None).unwrap();
+        assert_eq!(by_home().map(allowed).unwrap(), []);
+        assert_eq!(folder.load(&[("SANSHIM_CONFIG", &named)]).map(allowed).unwrap(), [7]);
+    }
+    // Nobody writes to it.
+    fs::remove_file(&own).unwrap();
+    let pipe = std::ffi::CString::new(own.as_str()).unwrap();
+    // SAFETY: a path that ends with zero.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    assert!(by_home().unwrap_err().to_string().contains("is no file"));
+}
