@@ -7,7 +7,7 @@ use sanshim_core::reason::Reason;
 use sanshim_core::registry::{self, count_return, Identity, Provider, Registry, State};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
@@ -129,6 +129,55 @@ fn prometheus_asks_over_a_socket_that_the_next_exporter_takes_over() {
     unsafe { libc::kill(next.id() as i32, libc::SIGTERM) };
     assert_eq!(next.wait().expect("its end").code(), Some(0));
     assert!(!socket.0.exists(), "it removes it at its end");
+}
+
+/// At an address any user of the host may come.
+#[test]
+fn who_reads_nothing_and_who_comes_often_keep_nobody_else_from_an_answer() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", SANCTL, "export", "--listen"]);
+    let mut exporter = command.arg(free.to_string()).spawn().expect("sanctl runs");
+    let connect = || {
+        let started = Instant::now();
+        loop {
+            match TcpStream::connect(free) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(started.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // One who is not heard yet is hung up on while others are.
+    let answered = || {
+        let started = Instant::now();
+        let mut answer = String::new();
+        while !answer.contains("sanshim_processes") {
+            assert!(started.elapsed() < Duration::from_secs(60), "no answer: {answer}");
+            let mut stream = connect();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+            answer.clear();
+            let sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+            let _ = sent.and_then(|()| stream.read_to_string(&mut answer));
+        }
+    };
+    // Asks as often as there is room to ask, and reads none of it.
+    let deaf = connect();
+    deaf.set_nonblocking(true).expect("a socket");
+    let asks = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n".repeat(1000);
+    for _ in 0..400 {
+        let _ = (&deaf).write(&asks);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    answered();
+    // More than there are descriptors.
+    let silent: Vec<TcpStream> = (0..300).map(|_| connect()).collect();
+    answered();
+    drop((deaf, silent));
+    assert!(exporter.try_wait().expect("a child").is_none(), "it goes on");
+    // SAFETY: our own child.
+    unsafe { libc::kill(exporter.id() as i32, libc::SIGTERM) };
+    assert_eq!(exporter.wait().expect("its end").code(), Some(0));
 }
 
 #[test]

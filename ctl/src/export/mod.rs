@@ -16,9 +16,9 @@ use crate::output::{complain, print};
 pub(crate) fn export(arguments: &ExportArguments) -> i32 {
     let mut metrics = Registry::with_prefix("sanshim");
     metrics.register_collector(Box::new(Metrics::new(arguments.filter.clone())));
-    let render = || text::of(&metrics);
+    let render = move || text::of(&metrics);
     let Some(place) = &arguments.listen else { return print(&render()) };
-    match server::serve(place, render) {
+    match server::serve(place, Box::new(render)) {
         Ok(()) => 0,
         Err(why) => {
             complain(&why);

@@ -1,20 +1,30 @@
 //! The metrics over HTTP, at an address or a Unix socket.
+//!
+//! At an address everybody of the host may come. So one who says nothing, reads nothing or comes a thousand times keeps nobody else
+//! from an answer for long: an exchange has a time, a request a size, and of many at once the rest is hung up on.
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::Arc;
-use std::time::Duration;
-
-use tiny_http::{Header, Method, Request, Response, Server};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// That of Prometheus' text format.
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// How long to wait for a request before looking whether to end.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a request and its answer may take.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Most exchanges at a time.
+const MOST: usize = 32;
+/// Most bytes of a request.
+const LARGEST: usize = 8192;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,22 +50,39 @@ impl std::str::FromStr for Place {
     }
 }
 
+/// What is shown.
+type Render = dyn Fn() -> String + Send;
+
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// When nobody can listen there.
-pub(super) fn serve(place: &Place, render: impl Fn() -> String) -> Result<(), String> {
+pub(super) fn serve(place: &Place, render: Box<Render>) -> Result<(), String> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // Does not fail, because both signals can be caught.
         let _ = signal_hook::flag::register(signal, Arc::clone(&ends));
     }
-    let server = listen(place)?;
+    let listener = listen(place)?;
+    // One look at all processes at a time. Each exchange under way has it, so it also counts them.
+    let render = Arc::new(Mutex::new(render));
     while !ends.load(Relaxed) {
-        match server.recv_timeout(LOOK) {
-            Ok(Some(request)) => answer(request, &render),
-            Ok(None) => {}
-            Err(error) => return Err(format!("cannot accept connections: {error}")),
+        if !is_ready(listener.fd()) {
+            continue;
+        }
+        match listener.accept() {
+            Ok(client) if Arc::strong_count(&render) <= MOST => {
+                let render = Arc::clone(&render);
+                // Without a thread the client is hung up on.
+                let _ = thread::Builder::new().spawn(move || exchange(client.as_ref(), &render));
+            }
+            Ok(_) => {}
+            // Somebody else was faster, or hung up.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
+            }
+            // Without a descriptor to spare: there will be one.
+            Err(_) => thread::sleep(LOOK),
         }
     }
     if let Place::Unix(path) = place {
@@ -65,17 +92,77 @@ pub(super) fn serve(place: &Place, render: impl Fn() -> String) -> Result<(), St
     Ok(())
 }
 
-fn listen(place: &Place) -> Result<Server, String> {
-    match place {
-        Place::Address(address) => {
-            Server::http(address).map_err(|error| format!("cannot listen at {address}: {error}"))
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// One who came.
+trait Client: Send + Sync {
+    fn read(&self, buffer: &mut [u8], wait: Duration) -> io::Result<usize>;
+    fn write(&self, bytes: &[u8], wait: Duration) -> io::Result<usize>;
+}
+
+/// Both kinds of sockets have the same methods.
+macro_rules! client {
+    ($socket:ty) => {
+        impl Client for $socket {
+            fn read(&self, buffer: &mut [u8], wait: Duration) -> io::Result<usize> {
+                self.set_read_timeout(Some(wait)).and_then(|()| Read::read(&mut { self }, buffer))
+            }
+            fn write(&self, bytes: &[u8], wait: Duration) -> io::Result<usize> {
+                self.set_write_timeout(Some(wait)).and_then(|()| Write::write(&mut { self }, bytes))
+            }
         }
-        Place::Unix(path) => {
-            let shown = path.display();
-            make_room(path).map_err(|error| format!("cannot listen at {shown}: {error}"))?;
-            Server::http_unix(path).map_err(|error| format!("cannot listen at {shown}: {error}"))
+    };
+}
+client!(TcpStream);
+client!(UnixStream);
+
+impl Listener {
+    fn fd(&self) -> RawFd {
+        match self {
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+            Listener::Unix(listener) => listener.as_raw_fd(),
         }
     }
+
+    fn accept(&self) -> io::Result<Box<dyn Client>> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (client, _) = listener.accept()?;
+                client.set_nonblocking(false).map(|()| Box::new(client) as Box<dyn Client>)
+            }
+            Listener::Unix(listener) => {
+                let (client, _) = listener.accept()?;
+                client.set_nonblocking(false).map(|()| Box::new(client) as Box<dyn Client>)
+            }
+        }
+    }
+}
+
+/// Waits a moment for somebody to come.
+fn is_ready(listener: RawFd) -> bool {
+    let mut fds = [libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: an array of one, alive during the call.
+    unsafe { libc::poll(fds.as_mut_ptr(), 1, LOOK.as_millis() as i32) == 1 }
+}
+
+fn listen(place: &Place) -> Result<Listener, String> {
+    let (shown, listener) = match place {
+        Place::Address(address) => (
+            address.clone(),
+            TcpListener::bind(address)
+                .and_then(|one| one.set_nonblocking(true).map(|()| Listener::Tcp(one))),
+        ),
+        Place::Unix(path) => (
+            path.display().to_string(),
+            make_room(path)
+                .and_then(|()| UnixListener::bind(path))
+                .and_then(|one| one.set_nonblocking(true).map(|()| Listener::Unix(one))),
+        ),
+    };
+    listener.map_err(|error| format!("cannot listen at {shown}: {error}"))
 }
 
 /// Removes a socket that nobody listens at any more.
@@ -90,29 +177,58 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-fn answer(request: Request, render: impl Fn() -> String) {
-    let path = request.url().split('?').next().unwrap_or_default();
+/// Hears one request and answers it. If that fails the client has gone, or is hung up on. It will ask again.
+fn exchange(client: &dyn Client, render: &Mutex<Box<Render>>) {
+    let until = Instant::now() + LONGEST;
+    let left =
+        || Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
+    let Some(request) = hear(client, left) else { return };
+    let render = || render.lock().unwrap_or_else(PoisonError::into_inner)();
+    let answer = answer(&request, render);
+    let mut rest = answer.as_slice();
+    while !rest.is_empty() {
+        let Some(Ok(written @ 1..)) = left().map(|left| client.write(rest, left)) else { return };
+        rest = &rest[written..];
+    }
+}
+
+/// What the client says before an empty line; `None` if that does not come in time, or is too long.
+fn hear(client: &dyn Client, left: impl Fn() -> Option<Duration>) -> Option<String> {
+    let (mut heard, mut part) = (Vec::new(), [0; 1024]);
+    while heard.len() < LARGEST {
+        let read = client.read(&mut part, left()?).ok().filter(|read| *read > 0)?;
+        heard.extend_from_slice(&part[..read]);
+        if heard.windows(4).any(|end| end == b"\r\n\r\n") {
+            return Some(String::from_utf8_lossy(&heard).into_owned());
+        }
+    }
+    None
+}
+
+fn answer(request: &str, render: impl FnOnce() -> String) -> Vec<u8> {
+    let mut words = request.lines().next().unwrap_or_default().split(' ');
+    let (method, path, version) = (words.next(), words.next(), words.next());
+    let path = path.and_then(|path| path.split('?').next()).unwrap_or_default();
     let is_known = matches!(path, "/" | "/metrics");
-    let answered = match (request.method(), is_known) {
-        (Method::Get | Method::Head, true) => {
-            let response = Response::from_string(render());
-            match Header::from_bytes("Content-Type", TYPE) {
-                Ok(header) => request.respond(response.with_header(header)),
-                Err(()) => request.respond(response),
-            }
+    let (status, body) = match (method, is_known) {
+        _ if !version.is_some_and(|version| version.starts_with("HTTP/1.")) => {
+            ("400 Bad Request", String::new())
         }
-        (_, true) => request.respond(Response::empty(405)),
-        (_, false) => {
-            request.respond(Response::from_string("see /metrics\n").with_status_code(404))
-        }
+        (Some("GET" | "HEAD"), true) => ("200 OK", render()),
+        (_, true) => ("405 Method Not Allowed", String::new()),
+        (_, false) => ("404 Not Found", "see /metrics\n".to_owned()),
     };
-    // On failure the client has gone. It will ask again.
-    let _ = answered;
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let body = if method == Some("HEAD") { String::new() } else { body };
+    (head + &body).into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::{answer, Place};
 
     #[test]
     fn places_are_addresses_or_paths() {
@@ -121,6 +237,24 @@ mod tests {
         assert_eq!("unix:/run/s".parse(), Ok(Place::Unix("/run/s".into())));
         for wrong in ["unix:", "9464", "localhost", "localhost:99999"] {
             assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_answered_by_its_first_line() {
+        let said = |request: &str| {
+            let answer = answer(request, || "the metrics\n".to_owned());
+            String::from_utf8(answer).unwrap()
+        };
+        let got = said("GET /metrics?x=1 HTTP/1.1\r\nHost: here\r\n\r\n");
+        assert!(got.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"));
+        assert!(got.ends_with("\r\nContent-Length: 12\r\nConnection: close\r\n\r\nthe metrics\n"));
+        let head = said("HEAD / HTTP/1.0\r\n\r\n");
+        assert!(head.contains("Content-Length: 12\r\n") && head.ends_with("\r\n\r\n"));
+        assert!(said("GET /else HTTP/1.1").starts_with("HTTP/1.1 404 "));
+        assert!(said("POST /metrics HTTP/1.1").starts_with("HTTP/1.1 405 "));
+        for wrong in ["", "\r\n", "GET /metrics", "GET /metrics HTTP/2", "\u{fffd}"] {
+            assert!(said(wrong).starts_with("HTTP/1.1 400 "), "{wrong}");
         }
     }
 }
