@@ -152,6 +152,27 @@ fn once_prints_rates() {
 }
 
 #[test]
+fn a_name_that_a_terminal_would_obey_is_escaped_in_json() {
+    let name = "a\u{202e}b\u{9b}c";
+    let of_that_name = || {
+        let registry = Registry::open(name.as_bytes()).expect("a registry");
+        publish(Box::leak(Box::new(registry)), 100, Provider::Shm, Reason::OnSan);
+    };
+    with_publishing_child(of_that_name, |pid| {
+        let pid = pid.to_string();
+        for by in ["process", "connection"] {
+            let mut top = Command::new(SANCTL);
+            top.args(["top", "--once", "--interval", "0.1", "--json", "--by", by, "--pid", &pid]);
+            let text = String::from_utf8(top.output().expect("sanctl runs").stdout).expect("UTF-8");
+            assert!(text.is_ascii(), "{text}");
+            let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let rows = found["processes"].as_array().or(found["connections"].as_array());
+            assert_eq!(rows.expect("rows")[0]["program"], name, "{found}");
+        }
+    });
+}
+
+#[test]
 fn without_a_terminal_it_says_what_to_do() {
     let output =
         Command::new(SANCTL).arg("top").stdin(Stdio::null()).output().expect("sanctl runs");

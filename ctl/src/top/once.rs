@@ -3,7 +3,7 @@
 use super::columns::{Column, CONNECTIONS, PROCESSES};
 use super::rates::Sampler;
 use super::view::{Shown, View};
-use crate::output::print;
+use crate::output::{print, printable_json};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) fn show(view: &View, interval: Duration, as_json: bool) -> i32 {
 
 fn json<Of: Serialize>(name: &str, rows: &[Of], interval: Duration) -> String {
     let object = serde_json::json!({ "seconds": interval.as_secs_f64(), name: rows });
-    format!("{object:#}\n")
+    printable_json(&format!("{object:#}\n"))
 }
 
 /// A table with all columns, however wide the terminal is.
