@@ -2,7 +2,9 @@
 //! everything else is silent.
 
 use std::fs;
+use std::process::Command;
 
+use sanshim_tests::behaviour::shim_library;
 use sanshim_tests::programs::status::{connections, expect_native_peer};
 use sanshim_tests::programs::{locate, Mode, Running, Sandbox};
 
@@ -157,4 +159,41 @@ fn off_for_a_server_alone() {
 #[test]
 fn off_for_a_client_alone() {
     one_end_off(&[], &[("SANSHIM", "off")]);
+}
+
+/// The loader leaves LD_PRELOAD out there, and heeds the system's own list.
+#[test]
+fn a_program_with_more_rights_than_its_caller_heeds_no_variable() {
+    use std::os::unix::fs::PermissionsExt;
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: a setuid program and its list of libraries need root");
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.open_to_everybody();
+    let library = sandbox.file("libsanshim.so");
+    fs::copy(shim_library().expect("the library"), &library).expect("a copy");
+    let mode = |file: &str, mode| {
+        fs::set_permissions(sandbox.file(file), fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    for folder in ["etc", "logs"] {
+        fs::create_dir(sandbox.file(folder)).expect("mkdir");
+    }
+    mode("logs", 0o777);
+    fs::copy("/etc/ld.so.cache", sandbox.file("etc/ld.so.cache")).expect("the loader's cache");
+    fs::write(sandbox.file("etc/ld.so.preload"), format!("{}\n", library.display()))
+        .expect("write");
+    for (name, rights) in [("plain", 0o755), ("privileged", 0o4755)] {
+        fs::copy(locate::program("true"), sandbox.file(name)).expect("a copy");
+        mode(name, rights);
+        let mut command = Command::new("unshare");
+        let script =
+            "mount --bind \"$1/etc\" /etc; exec setpriv --reuid=7 --regid=7 --clear-groups env \
+                      SANSHIM_LOG=debug SANSHIM_LOG_FILE=\"$1/logs/$2\" \"$1/$2\"";
+        command.args(["--mount", "sh", "-ec", script, "sh"]).arg(sandbox.path()).arg(name);
+        let output = command.output().expect("unshare runs");
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert_eq!(sandbox.file("logs").join(name).exists(), name == "plain", "{name}: {output:?}");
+    }
 }

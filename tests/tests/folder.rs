@@ -80,10 +80,19 @@ fn a_folder_is_usable_or_what_to_do_is_said() {
     assert!(said.starts_with("FAIL") && said.contains(&expected), "{said}");
     let said = check(&place.path("sanctl"));
     assert!(said.starts_with("FAIL") && said.contains("is no folder"), "{said}");
-    let open = place.folder("open", 0o777);
-    let said = check(&open);
-    let expected = format!("chmod +t {}", open.display());
-    assert!(said.starts_with("ok ") && said.ends_with(&expected), "{said}");
+    for (name, mode, who) in
+        [("open", 0o777, "every user"), ("group", 0o775, "each member of its group")]
+    {
+        let open = place.folder(name, mode);
+        let said = check(&open);
+        let expected =
+            format!("but {who} may rename what others have in it; chmod +t {}", open.display());
+        assert!(said.starts_with("ok ") && said.ends_with(&expected), "{said}");
+    }
+    for (name, mode) in [("closed", 0o755), ("sticky", 0o1775)] {
+        let said = check(&place.folder(name, mode));
+        assert!(said.starts_with("ok ") && said.ends_with("is usable"), "{said}");
+    }
     // SAFETY: no memory is involved.
     let taken = fine.join(format!("sanshim-user-{}", unsafe { libc::geteuid() }));
     fs::write(&taken, "squatted").expect("write");

@@ -69,6 +69,20 @@ impl Place {
         Running(command.stdin(Stdio::null()).spawn().expect("sanctl runs"))
     }
 
+    /// By root, in a network namespace of its own.
+    fn start_apart(&self, rules: &Path) -> Running {
+        let inner = self.sanctl(rules);
+        let mut command = Command::new("unshare");
+        command.arg("--net").arg(inner.get_program()).args(["run", "sleep", "1000"]);
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Running(command.stdin(Stdio::null()).spawn().expect("unshare runs"))
+    }
+
     /// Its exit status, and the line about sharing.
     fn check(&self, rules: &Path, with: &[&str]) -> (bool, String) {
         let mut command = self.sanctl(rules);
@@ -195,4 +209,51 @@ fn processes_meet_where_both_name_one_folder() {
     assert!(said.contains(&format!("set SANSHIM_FOLDER={a} for a program of")), "{said}");
     let own = place.rules("own", &format!("allow_users = [{ONE}]\nfolder = \"{a}\""));
     assert!(place.check(&own, &[one]).0);
+}
+
+#[test]
+fn processes_of_two_network_namespaces_need_a_folder() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let folder = place.path("a");
+    fs::create_dir(&folder).expect("mkdir");
+    let (none, named) =
+        (place.rules("none", ""), place.rules("named", &format!("folder = {folder:?}")));
+    let (near, far) = (place.start(0, &none), place.start_apart(&none));
+    let (near_named, far_named) = (place.start(0, &named), place.start_apart(&named));
+    let pids = [&near, &far, &near_named, &far_named].map(Running::pid);
+    let [near, far, near_named, far_named] = pids.each_ref().map(String::as_str);
+    let check = |with: &[&str]| place.check(&none, with);
+    let apart = "they are in different network namespaces; mount one folder into both, and set SANSHIM_FOLDER=";
+    let (fine, line) = check(&[near, far]);
+    let expected = format!("{apart}/run/sanshim for sleep (pid {near})");
+    assert!(!fine && line.contains(&expected), "{line}");
+    // One that names a folder, and another.
+    let (fine, line) = check(&[near_named, far]);
+    let expected = format!("{apart}{} for sleep (pid {far})", folder.display());
+    assert!(!fine && line.contains(&expected), "{line}");
+    let (fine, line) = check(&[near_named, far_named]);
+    assert!(fine && line.ends_with("share memory"), "{line}");
+}
+
+#[test]
+fn where_a_link_leads_in_anothers_root_cannot_be_told() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (folder, link) = (place.path("a"), place.path("l"));
+    fs::create_dir(&folder).expect("mkdir");
+    std::os::unix::fs::symlink(&folder, &link).expect("a link");
+    let named = place.rules("named", &format!("folder = {folder:?}"));
+    let linked = place.rules("linked", &format!("folder = {link:?}"));
+    let (one, other) = (place.start(ONE, &named), place.start(ONE, &linked));
+    let (one, other) = (one.pid(), other.pid());
+    let (fine, line) = place.check(&named, &[&one, &other]);
+    let expected =
+        format!(" meet cannot be told: the folder {} of sleep (pid {other})", link.display());
+    assert!(!fine && line.contains(&expected), "{line}");
+    assert!(line.ends_with("is reached by a symbolic link; name the folder itself"), "{line}");
 }

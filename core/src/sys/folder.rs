@@ -71,9 +71,22 @@ impl Known {
         // SAFETY: plain data, of which zero is a valid value.
         let mut found: libc::statx = unsafe { std::mem::zeroed() };
         let (name, at) = (path.as_ptr() as usize, &raw mut found as usize);
-        call!(statx, libc::AT_FDCWD, name, flags, libc::STATX_BASIC_STATS, at)?;
-        let device = (found.stx_dev_major, found.stx_dev_minor);
-        Ok(Known { device, mode: found.stx_mode.into(), uid: found.stx_uid })
+        match call!(statx, libc::AT_FDCWD, name, flags, libc::STATX_BASIC_STATS, at) {
+            // Filters of containers that are older than the call forbid it.
+            Err(Errno(libc::ENOSYS | libc::EPERM)) => {
+                // SAFETY: stat is plain data, zero is a valid value of it.
+                let mut found: libc::stat = unsafe { std::mem::zeroed() };
+                let (at, flags) = (&raw mut found as usize, flags & libc::AT_SYMLINK_NOFOLLOW);
+                call!(newfstatat, libc::AT_FDCWD, name, at, flags)?;
+                let device = (libc::major(found.st_dev), libc::minor(found.st_dev));
+                Ok(Known { device, mode: found.st_mode, uid: found.st_uid })
+            }
+            Err(e) => Err(e),
+            Ok(_) => {
+                let device = (found.stx_dev_major, found.stx_dev_minor);
+                Ok(Known { device, mode: found.stx_mode.into(), uid: found.stx_uid })
+            }
+        }
     }
 
     /// True of a folder in which only that user makes and removes names.

@@ -46,8 +46,14 @@ pub(super) fn judge(folder: &Path) -> Finding {
         _ => format!("no Unix sockets in {shown}: {error}; allow them there"),
     })?;
     let mut line = format!("{shown} is usable");
-    if found.mode() & 0o1002 == 0o002 {
-        line += &format!(", but every user may rename what others have in it; chmod +t {shown}");
+    let who = match found.mode() {
+        mode if mode & 0o1000 != 0 => None,
+        mode if mode & 0o002 != 0 => Some("every user"),
+        mode if mode & 0o020 != 0 => Some("each member of its group"),
+        _ => None,
+    };
+    if let Some(who) = who {
+        line += &format!(", but {who} may rename what others have in it; chmod +t {shown}");
     }
     if own.is_some() && !is_own {
         line += &format!("; {} is somebody else's, so another name is used", usual.display());

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::unit::Unit;
 
 /// System calls of the library that a filter may forbid a TCP program.
-const NEEDED: [&str; 37] = [
+const NEEDED: [&str; 40] = [
     "bind",
     "clock_gettime",
     "dup3",
@@ -31,17 +31,20 @@ const NEEDED: [&str; 37] = [
     "munmap",
     "newfstatat",
     "openat",
+    "openat2",
     "ppoll",
     "pread64",
     "prlimit64",
     "process_vm_readv",
     "process_vm_writev",
     "pwrite64",
+    "readlinkat",
     "recvmsg",
     "renameat2",
     "sched_yield",
     "sendmsg",
     "setxattr",
+    "statx",
     "tgkill",
     "unlinkat",
 ];
