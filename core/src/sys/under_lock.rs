@@ -66,10 +66,11 @@ fn may_wait(call: Sysno, arguments: &[usize]) -> bool {
     }
 }
 
-/// Folders, and what else is opened without a wait for whoever has it.
+/// Folders, files that are new, and what else is opened without a wait for whoever has it.
 fn opens_at_once(flags: c_int) -> bool {
     const AT_ONCE: c_int = libc::O_NONBLOCK | libc::O_PATH;
-    flags & AT_ONCE != 0 || flags & libc::O_DIRECTORY != 0
+    const NEW: c_int = libc::O_CREAT | libc::O_EXCL;
+    flags & AT_ONCE != 0 || flags & libc::O_DIRECTORY != 0 || flags & NEW == NEW
 }
 
 fn flags_of_openat2(how: usize) -> c_int {
@@ -150,6 +151,8 @@ mod tests {
             (Sysno::fcntl, [to, libc::F_OFD_SETLK as usize, 0, 0, 0, 0], false),
             (Sysno::openat2, [0, 0, waits, 0, 0, 0], true),
             (Sysno::openat2, [0, 0, at_once, 0, 0, 0], false),
+            (Sysno::openat, [0, 0, libc::O_CREAT as usize, 0, 0, 0], true),
+            (Sysno::openat, [0, 0, (libc::O_CREAT | libc::O_EXCL) as usize, 0, 0, 0], false),
             (Sysno::pselect6, [0, 0, 0, 0, 0, 0], true),
             (Sysno::pselect6, [0, 0, 0, 0, now, 0], false),
             (Sysno::rt_sigtimedwait, [0, 0, 0, 0, 0, 0], true),
