@@ -126,9 +126,11 @@ pub fn identity_of(pid: Option<u32>, path: &Path) -> io::Result<(u64, u64)> {
         None => fs::metadata(path)?,
         Some(pid) => find_in(pid, path)?.metadata()?,
     };
-    match found.is_dir() {
-        true => Ok((found.dev(), found.ino())),
-        false => Err(io::ErrorKind::NotADirectory.into()),
+    match found.file_type() {
+        kind if kind.is_dir() => Ok((found.dev(), found.ino())),
+        // The kernel opens the link itself where it ends the path.
+        kind if kind.is_symlink() => Err(io::Error::from_raw_os_error(libc::ELOOP)),
+        _ => Err(io::ErrorKind::NotADirectory.into()),
     }
 }
 
