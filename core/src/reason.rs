@@ -111,7 +111,7 @@ reasons! {
     /// It is not busy, or has not been for long enough.
     Quiet = 23, "quiet", "has made few transfers yet, or was idle",
         "nothing is wrong: it moves by itself once both ends have made enough transfers (move_after in the configuration says \
-         how many); one that came with an exec or a message stays";
+         how many), unless a rule in the configuration keeps it on TCP; one that came with an exec or a message stays";
     /// Another process has it too, or may have it, since before it was on the SAN.
     Shared = 24, "shared", "other processes have it as well, or had it and did not close it",
         "it moves once one process alone has it; one that was killed, or ran another program, counts for ever: set \

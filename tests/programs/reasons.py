@@ -107,7 +107,7 @@ else:
         warm_up_limited(resource.RLIMIT_FSIZE, 1 << 18)
     elif what == "no descriptor":
         warm_up_limited(resource.RLIMIT_NOFILE, acceptor.fileno() + 1)
-    else:
+    elif what != "a slow connection":
         warm_up_both(connector, acceptor)
     exchange(connector, acceptor)
 if what == "unseen use":

@@ -254,8 +254,10 @@ const PEER_STAYS: Shown = ["tcp", "peer-stays", "established"];
 
 /// What tests/programs/reasons.py is to do, its rules, and what is shown of its listener, of the connecting and of
 /// the accepting end.
-const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 10] = [
+const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 11] = [
     ("a rule of the connector's", "connect", [LISTENER, ["tcp", "policy", "established"], QUIET]),
+    // It would be told that it moves by itself.
+    ("a slow connection", "connect", [LISTENER, ["tcp", "policy", "established"], QUIET]),
     (
         "a rule of the listener's",
         "listen",

@@ -149,6 +149,11 @@ pub(in crate::switch) fn check(role: Role, address: &SocketAddr) -> Result<(), R
     }
 }
 
+/// Whether a rule keeps a connection in this role, to or at this address, on TCP.
+pub(in crate::switch) fn forbids(role: Role, address: &SocketAddr) -> bool {
+    POLICY.get().is_some_and(|policy| !policy.config.allows(role, address))
+}
+
 /// Whether connections may use shared memory.
 pub(in crate::switch) fn shares_memory() -> bool {
     POLICY.get().is_none_or(|policy| policy.config.providers.shm)

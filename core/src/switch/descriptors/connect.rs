@@ -1,6 +1,8 @@
 //! connect: TCP's own, and nothing else.
 
+use crate::config::Role as ConfigRole;
 use crate::provider::shm::Role;
+use crate::reason::Reason;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
@@ -10,6 +12,7 @@ use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::sys::net::Target;
 use crate::sys::{time, Errno, Fd, Result};
+use std::net::SocketAddr;
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
 pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> Outcome {
@@ -28,19 +31,30 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
             }
             Outcome::Done(result.map(|()| 0))
         }
-        Target::Address(_) => Outcome::Done(connect_over_tcp(&socket, &mut real).map(|()| 0)),
+        Target::Address(address) => {
+            Outcome::Done(connect_over_tcp(&socket, &address, &mut real).map(|()| 0))
+        }
         Target::Other => Outcome::Pass,
     }
 }
 
 /// Everything else comes when it has shown that it lives.
-fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
+fn connect_over_tcp(
+    socket: &Socket,
+    peer: &SocketAddr,
+    real: &mut impl FnMut() -> Result<()>,
+) -> Result<()> {
     // Only an end that may meet another network namespace's needs the time of its first segment.
     let began = policy::crosses_namespaces().then(time::now);
     let result = real();
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));
     if is_under_way && socket.phase() == phase::FRESH {
         socket.begin_on_tcp(Role::Connector);
+        if policy::forbids(ConfigRole::Connect, peer) {
+            // However slow it is, `sanctl` says so from its first transfer on.
+            socket.set_reason(Reason::Policy);
+            socket.traffic.look_after(1);
+        }
         if let Some(began) = began {
             first_segment::note(socket, began);
         }

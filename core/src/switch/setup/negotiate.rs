@@ -65,8 +65,11 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 pub(super) fn step(socket: &Socket) {
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
-        // `sanctl` finds quiet connections, of processes that are published.
-        return unpublished::publish();
+        // `sanctl` finds quiet connections, of processes that are published. Of a rule the kernel knows nothing.
+        return match socket.reason() {
+            Reason::Policy => stay_on_tcp(socket, Reason::Policy),
+            _ => unpublished::publish(),
+        };
     }
     let is_unseen = looked == Some(Look::Busy) && may_be_awaited_unseen(socket);
     if (is_unseen && socket.is_published()) || process::is_borrowed() || policy::is_confined() {
