@@ -47,9 +47,9 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Set-up has not finished.
-    Pending = 0, "pending", "the two ends have not agreed yet",
-        "wait: it moves once both ends have agreed";
+    /// Set-up has not finished: the other end was not found ready, or has not been looked for again yet.
+    Pending = 0, "pending", "waits until its other end is ready to move, too",
+        "wait: it moves once both ends have made enough transfers; the program at the other end must run under the shim";
     /// On the SAN.
     OnSan = 1, "on-san", "is on the SAN",
         "";

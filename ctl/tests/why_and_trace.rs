@@ -95,8 +95,11 @@ fn why_does_not_take_an_end_that_does_not_look_for_one_without_the_shim() {
     with_publishing_child(both_ends, |pid| {
         let pid = pid.to_string();
         let why = text(&sanctl(&["why", &pid, "7"]));
-        assert!(why.contains("tcp: the two ends have not agreed yet"), "{why}");
-        assert!(why.contains("under the shim; there it has made few transfers yet"), "{why}");
+        assert!(why.contains("tcp: waits until its other end is ready to move, too"), "{why}");
+        assert!(
+            why.contains("under the shim. Its own account: has made few transfers yet"),
+            "{why}"
+        );
         let why = text(&sanctl(&["why", &pid, "17"]));
         assert!(why.contains("tcp: the peer's shim keeps it on TCP"), "{why}");
         assert!(why.contains("What to do: ask at the other end"), "{why}");
@@ -128,6 +131,17 @@ fn why_tells_of_processes_without_the_shim() {
     let missing = sanctl(&["why", &child.id().to_string()]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("there is no process"));
+}
+
+/// Process 1 is root's; where this root may not look at it, "ask as root" helps nobody.
+#[test]
+fn why_does_not_send_root_to_root() {
+    let refused = sanctl(&["why", "1"]);
+    // SAFETY: no memory is involved.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!is_root || !said.contains("ask as that user or as root"), "{said}");
+    assert!(is_root || said.contains("ask as that user or as root"), "{said}");
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn run(mode: Mode, address: &str, cases: &[&str]) -> String {
 
 /// True if a connection is on TCP that was on the SAN, or does not come there.
 fn is_back(log: &str) -> bool {
-    const BEFORE: [&str; 3] = ["reason=quiet", "reason=shared", "reason=peer-native"];
+    const BEFORE: [&str; 4] =
+        ["reason=quiet", "reason=shared", "reason=pending", "reason=peer-native"];
     let is_back = |line: &str| {
         line.contains("provider=tcp") && !BEFORE.iter().any(|reason| line.contains(reason))
     };

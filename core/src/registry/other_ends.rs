@@ -62,12 +62,17 @@ fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
 /// The reason of an end whose other end has that one; `is_apart`: they are where they cannot meet.
 fn after_other_end(reason: Reason, other: Reason, is_apart: bool) -> Reason {
     match (reason, other) {
-        (Reason::PeerNative | Reason::NotLocal | Reason::NoDevice, _) if is_apart => {
+        (Reason::PeerNative | Reason::Pending | Reason::NotLocal | Reason::NoDevice, _)
+            if is_apart =>
+        {
             Reason::OtherNamespace
         }
-        (Reason::PeerNative, Reason::Quiet | Reason::PeerNative | Reason::PeerReturned)
+        (
+            Reason::PeerNative | Reason::Pending,
+            Reason::Quiet | Reason::PeerNative | Reason::PeerReturned | Reason::Pending,
+        )
         | (Reason::PeerReturned, Reason::Quiet) => Reason::Pending,
-        (Reason::PeerNative, _) => Reason::PeerStays,
+        (Reason::PeerNative | Reason::Pending, _) => Reason::PeerStays,
         _ => reason,
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn describe(near: &Process, one: &Connection, all: &[Process]) -> Str
     if let Some((at, number)) = Ends::of(all).other_end(near.network, one) {
         let (process, found) = (&all[at], &all[at].connections[number]);
         let (who, fd, why) = (who(process), found.fd, found.reason.sentence());
-        return format!("{who}, descriptor {fd}, under the shim; there it {why}.");
+        return format!("{who}, descriptor {fd}, under the shim. Its own account: {why}.");
     }
     match owner_of(near.pid, one.peer, one.local) {
         Some(owner) => {

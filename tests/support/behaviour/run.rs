@@ -23,7 +23,7 @@ const ATTEMPTS: u32 = 3;
 /// a message, and its peer.
 const TIMED: [&str; 2] = HANDED_ON;
 /// Why they may be there before they come to the SAN.
-const BEFORE: [&str; 3] = ["reason=quiet", "reason=shared", "reason=peer-native"];
+const BEFORE: [&str; 4] = ["reason=quiet", "reason=shared", "reason=pending", "reason=peer-native"];
 
 /// What the log says where the kernel lets no process access another's memory: RDMA was not tested.
 const RDMA_FORBIDDEN: &str = "the kernel does not allow it";

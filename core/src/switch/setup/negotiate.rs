@@ -178,11 +178,22 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
             let is_short = socket.role() == Some(Role::Connector) && !fabric::may_exist();
             socket.traffic.failed(is_short);
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
-            // In the eager mode the first attempts may be too early.
-            if why != Reason::PeerNative || !is_eager() || socket.traffic.fails_always() {
+            if why != Reason::PeerNative || is_late(socket) {
                 publish(socket, structure, why);
+            } else if !is_eager() {
+                publish(socket, structure, Reason::Pending);
             }
         }
+    }
+}
+
+/// Whether so many attempts failed that the other end would have been met if it were ready. The first ones come too early: one
+/// end is always there before the other.
+fn is_late(socket: &Socket) -> bool {
+    if is_eager() {
+        socket.traffic.fails_always()
+    } else {
+        socket.traffic.fails_again()
     }
 }
 

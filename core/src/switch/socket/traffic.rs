@@ -160,6 +160,11 @@ impl Traffic {
         self.failures.load(Relaxed) != 0
     }
 
+    /// True if more than one attempt failed.
+    pub(in crate::switch) fn fails_again(&self) -> bool {
+        self.failures.load(Relaxed) > 1
+    }
+
     /// True if attempts failed again and again.
     pub(in crate::switch) fn fails_always(&self) -> bool {
         self.failures.load(Relaxed) == MOST_DOUBLINGS
