@@ -139,7 +139,7 @@ impl<'a> Reading<'a> {
         match elsewhere {
             0 => Ok(()),
             some => Err(format!(
-                "{some} of its files belong to processes of other PID namespaces; run sanctl there, or where /proc shows them"
+                "{some} of its files belong to processes of other PID namespaces; run sanctl in their containers, or as root on the host, whose /proc shows all processes"
             )),
         }
     }
