@@ -48,7 +48,12 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
         }
     };
     if asked.is_empty() {
-        return print(&format!("Process {pid} has no such connection on the SAN.\n"));
+        return print(&match fd {
+            None => format!("Process {pid} has no connections on the SAN.\n"),
+            Some(fd) => {
+                format!("Process {pid} has no connection on the SAN with descriptor {fd}.\n")
+            }
+        });
     }
     await_return(&requests, &asked, Duration::from_millis(arguments.wait))
 }

@@ -190,10 +190,12 @@ fn what_cannot_be_detached_is_named() {
     let own = std::process::id().to_string();
     let pid = exchanges.program.pid().to_string();
     let listener = (exchanges.ends[0][0] - 1).to_string();
-    let nothing = format!("Process {pid} has no such connection on the SAN.\n");
+    let nothing =
+        |fd: &str| format!("Process {pid} has no connection on the SAN with descriptor {fd}.\n");
+    let (missing, listening) = (nothing("9999"), nothing(&listener));
     for (arguments, status, stdout, stderr) in [
-        ([pid.as_str(), "9999"], 0, nothing.as_str(), String::new()),
-        ([pid.as_str(), &listener], 0, nothing.as_str(), String::new()),
+        ([pid.as_str(), "9999"], 0, missing.as_str(), String::new()),
+        ([pid.as_str(), &listener], 0, listening.as_str(), String::new()),
         ([pid.as_str(), "all of them"], 2, "", "neither a descriptor nor \"all\"".to_owned()),
         ([own.as_str(), "all"], 1, "", format!("process {own} does not run under the shim")),
         (["0", "all"], 1, "", "process 0 does not run under the shim".to_owned()),
