@@ -18,6 +18,7 @@ mod obstacle;
 mod output;
 mod progress;
 mod providers;
+mod rules;
 mod run;
 mod runtime;
 mod status;

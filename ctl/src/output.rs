@@ -24,6 +24,12 @@ pub(crate) fn is_abandoned() -> bool {
     found == 1 && fds[0].revents & libc::POLLERR != 0
 }
 
+/// The error's text without the number that std puts behind it.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
 /// Writes one line to standard error.
 pub(crate) fn complain(line: &str) {
     // There is no better place to say that this failed.

@@ -11,7 +11,8 @@ use sanshim_core::executable::{examine, resolve, Obstacle, Verdict};
 
 use crate::library;
 use crate::obstacle::explain;
-use crate::output::complain;
+use crate::output::{complain, plain};
+use crate::rules;
 use crate::runtime;
 
 /// The shim cannot be used. env, nohup and others have this status for failures of their own.
@@ -31,6 +32,10 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
             return OWN_FAILURE;
         }
     };
+    if let Err(why) = arguments.config.as_deref().map_or(Ok(()), rules::check_named) {
+        complain(&why);
+        return OWN_FAILURE;
+    }
     let [program, ..] = arguments.program.as_slice() else { return NOT_FOUND };
 
     let path = resolve(program, env::var_os("PATH"));
@@ -59,12 +64,6 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
         Some(libc::ENOENT) => NOT_FOUND,
         _ => NOT_RUNNABLE,
     }
-}
-
-/// The error's text without the number that std puts behind it.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn set(name: &str, value: Option<&OsStr>) {

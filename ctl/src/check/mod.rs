@@ -16,6 +16,7 @@ use sanshim_core::logging;
 use crate::cli::CheckArguments;
 use crate::library;
 use crate::output::{print, printable};
+use crate::rules;
 
 /// One finding: what is fine, or what is wrong and what to do.
 type Finding = Result<String, String>;
@@ -25,6 +26,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
     if let Some(file) = &arguments.config {
         std::env::set_var("SANSHIM_CONFIG", file);
     }
+    let named = arguments.config.as_deref().map_or(Ok(()), rules::check_named);
     let mut findings: Vec<(&str, Finding)> = vec![
         (
             "library",
@@ -32,7 +34,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
                 library::check_fits(&library).and_then(|()| preloads(&library))
             }),
         ),
-        ("configuration", configuration()),
+        ("configuration", named.and_then(|()| configuration())),
         ("registry", machine::registry()),
         ("segments", machine::segments()),
         ("rendezvous", machine::rendezvous()),
