@@ -11,7 +11,7 @@ use crate::top::Order;
 
 /// Runs programs under sanshim and shows what happens inside
 #[derive(Parser)]
-#[command(name = "sanctl", version = env!("SANSHIM_VERSION"))]
+#[command(name = "sanctl", version = env!("SANSHIM_VERSION"), max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -53,13 +53,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    /// The program and its arguments; "--" before a program whose name begins with a dash
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
 

@@ -407,3 +407,54 @@ fn a_wrong_command_line_is_explained() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 }
+
+/// Else a mistyped option would be the program's name.
+#[test]
+fn an_unknown_option_is_no_program() {
+    let output = run(&["--loglevel", "info", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("unexpected argument '--loglevel'"), "{said}");
+    assert!(said.contains("'-- --loglevel'"), "{said}");
+    let output = run(&["--", "--loglevel"]);
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot run --loglevel"), "{output:?}");
+}
+
+#[test]
+fn a_rules_file_that_the_command_line_names_is_blamed_on_it() {
+    for arguments in
+        [&["run", "--config", "/none.toml", "true"][..], &["check", "--config", "/none.toml"]]
+    {
+        let output = sanctl(arguments).output().expect("sanctl runs");
+        let said = [text(&output.stdout), text(&output.stderr)].concat();
+        let expected = "cannot read /none.toml: No such file or directory; give --config a rules";
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+        assert!(!said.contains("SANSHIM_CONFIG"), "{said}");
+    }
+}
+
+#[test]
+fn help_fits_the_terminal_word_by_word() {
+    for command in ["run", "status", "top", "why", "trace", "export", "detach", "systemd", "check"]
+    {
+        let script =
+            format!("stty rows 50 cols 80; exec {} {command} --help", sanctl_path().display());
+        let mut shown = Command::new("script");
+        shown.args(["-q", "-c", &script, "/dev/null"]).stdin(Stdio::null()).env("TERM", "dumb");
+        let output = shown.env_remove("COLUMNS").output().expect("script of bsdutils");
+        let help = text(&output.stdout);
+        let visible = |line: &str| {
+            let parts = line.split('\x1b').enumerate();
+            let of = |(at, part): (usize, &str)| match at {
+                0 => part.chars().count(),
+                _ => part.split_once('m').map_or(0, |(_, rest)| rest.chars().count()),
+            };
+            parts.map(of).sum::<usize>()
+        };
+        assert!(help.contains("Usage:"), "{help}");
+        let wide: Vec<_> =
+            help.lines().map(str::trim_end).filter(|line| visible(line) > 80).collect();
+        assert!(wide.is_empty(), "{command}: {wide:#?}");
+    }
+}
