@@ -11,6 +11,7 @@ mod accounts;
 mod environment;
 mod error;
 mod file;
+mod mistake;
 mod pattern;
 mod rule;
 
@@ -46,6 +47,10 @@ pub struct Config {
     pub rules_file: Option<PathBuf>,
     /// Which providers may carry connections.
     pub(crate) providers: Providers,
+    /// After how many transfers a connection goes to the SAN: 0 (at once) to 65536.
+    pub(crate) move_after: u32,
+    /// How long (µs) a waiting end looks at shared memory before it sleeps in the kernel, at most: 0 to 10000.
+    pub(crate) spin_microseconds: u32,
     /// Settings of the shared-memory provider.
     pub(crate) shm: ShmConfig,
     /// Users whose processes may share memory with this one, besides our own user.
@@ -90,10 +95,6 @@ pub(crate) struct ShmConfig {
     pub(crate) rdma_operations: RdmaOperations,
     /// How control of a socket moves from one process to another.
     pub(crate) swap: Swap,
-    /// How long (µs) a waiting end looks at shared memory before it sleeps in the kernel, at most: 0 to 10000.
-    pub(crate) spin_microseconds: u32,
-    /// After how many transfers in quick succession a connection goes to the SAN: 0 (at once) to 65536.
-    pub(crate) move_after: u32,
 }
 
 /// The size from which on a transfer may be RDMA (A2).
@@ -142,8 +143,6 @@ impl Default for ShmConfig {
             rdma_threshold: RdmaThreshold::Never,
             rdma_operations: RdmaOperations::Read,
             swap: Swap::HandOver,
-            spin_microseconds: 50,
-            move_after: 32,
         }
     }
 }
@@ -157,6 +156,8 @@ impl Default for Config {
             log_file: None,
             rules_file: None,
             providers: Providers { shm: true, verbs: true, objects: false },
+            move_after: 32,
+            spin_microseconds: 50,
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
             allow_members: Vec::new(),

@@ -458,3 +458,23 @@ fn help_fits_the_terminal_word_by_word() {
         assert!(wide.is_empty(), "{command}: {wide:#?}");
     }
 }
+
+#[test]
+fn check_says_where_a_name_belongs_and_what_a_switch_may_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    for (content, expected) in [
+        ("enabled = yes\n", "must be true or false"),
+        (
+            "[[rule]]\nsan = true\nallow_users = [\"nobody\"]\n",
+            "move allow_users above the first [...] line",
+        ),
+        ("[shm]\nmove_after = 8\n", "move move_after above the first [...] line"),
+        ("[shm]\nspin_microseconds = 8\n", "move spin_microseconds above the first [...] line"),
+    ] {
+        fs::write(&rules, content).expect("write");
+        let output = sanctl(&["check", "--config"]).arg(&rules).output().expect("sanctl runs");
+        let said = text(&output.stdout);
+        assert!(output.status.code() == Some(1) && said.contains(expected), "{said}");
+    }
+}

@@ -55,7 +55,7 @@ impl<'a> Environment<'a> {
         }
         if let Some(value) = self.get("SANSHIM_MOVE_AFTER") {
             let number = value.to_str().and_then(|text| text.parse().ok());
-            config.shm.move_after = number
+            config.move_after = number
                 .filter(|after| *after <= 65_536)
                 .ok_or_else(|| wrong("SANSHIM_MOVE_AFTER", value, "must be 0 to 65536"))?;
         }

@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::accounts::Account;
 use super::environment::Environment;
 use super::error::ConfigError;
+use super::mistake;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
 use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
@@ -26,6 +27,8 @@ struct Document {
     allow_groups: Vec<Spanned<Group>>,
     folder: Option<Spanned<PathBuf>>,
     providers: Option<Spanned<Vec<String>>>,
+    move_after: Option<Spanned<i64>>,
+    spin_microseconds: Option<Spanned<i64>>,
     shm: ShmTable,
     rule: Vec<RuleTable>,
 }
@@ -41,8 +44,6 @@ struct ShmTable {
     rdma_threshold: Option<Spanned<Threshold>>,
     rdma_operations: Option<RdmaOperations>,
     swap: Option<Swap>,
-    spin_microseconds: Option<Spanned<i64>>,
-    move_after: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -186,10 +187,14 @@ pub(super) fn apply(
     let source = Source { path, text };
     let document: Document = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        source.error(start, error.message().split_whitespace().collect::<Vec<_>>().join(" "))
+        let remedy = mistake::remedy(error.message(), source.line(start).1);
+        source.error(start, remedy)
     })?;
     config.enabled = document.enabled.unwrap_or(config.enabled);
 
+    let (after, spin) = (&mut config.move_after, &mut config.spin_microseconds);
+    source.number(after, document.move_after, 0..=65_536, Step::Multiple(1))?;
+    source.number(spin, document.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
     source.shm(&mut config.shm, document.shm)?;
     if let Some(names) = &document.providers {
         let known = super::providers(names.get_ref().iter().map(String::as_str));
@@ -236,11 +241,16 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn error(&self, start: usize, remedy: String) -> ConfigError {
+    /// The line with the byte `start`, and its number, from 1.
+    fn line(&self, start: usize) -> (usize, &str) {
         let before = self.text.get(..start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
-        let text = self.text.lines().nth(line - 1).unwrap_or_default().to_owned();
-        ConfigError::Line { path: self.path.to_owned(), line, text, remedy }
+        (line, self.text.lines().nth(line - 1).unwrap_or_default())
+    }
+
+    fn error(&self, start: usize, remedy: String) -> ConfigError {
+        let (line, text) = self.line(start);
+        ConfigError::Line { path: self.path.to_owned(), line, text: text.to_owned(), remedy }
     }
 
     /// Stores a number if the file has it and it is allowed.
@@ -293,9 +303,6 @@ impl Source<'_> {
         }
         shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
         shm.swap = table.swap.unwrap_or(shm.swap);
-        self.number(&mut shm.move_after, table.move_after, 0..=65_536, Step::Multiple(1))?;
-        let spin = &mut shm.spin_microseconds;
-        self.number(spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
         Ok(())
     }
 

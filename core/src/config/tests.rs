@@ -99,11 +99,12 @@ fn everything_set_is_read() {
         enabled = false
         allow_users = ["root", 1000, "nobody"]
         allow_groups = ["nogroup", 4711]
+        spin_microseconds = 0
+        move_after = 7
         [shm]
         message_buffers = 64
         message_size = 4096
         send_buffer = 65536
-        spin_microseconds = 0
         "#,
     );
     let config = folder
@@ -126,10 +127,10 @@ fn everything_set_is_read() {
         message_buffers: 64,
         message_size: 4096,
         send_buffer: 65536,
-        spin_microseconds: 0,
         ..ShmConfig::default()
     };
     assert_eq!(config.shm, shm);
+    assert_eq!((config.spin_microseconds, config.move_after), (0, 7));
 }
 
 #[test]
@@ -232,8 +233,10 @@ fn wrong_variables_are_named() {
 fn wrong_lines_are_named() {
     let cases = [
         ("enable = true", 1, "enable = true: unknown field `enable`, expected one of `enabled`"),
-        ("\nenabled = 1", 2, "enabled = 1: invalid type: integer `1`, expected a boolean"),
-        ("enabled = tru", 1, "enabled = tru: "),
+        ("\nenabled = 1", 2, "enabled = 1: must be true or false"),
+        ("enabled = tru", 1, "enabled = tru: must be true or false"),
+        ("enabled = yes # now", 1, "must be true or false"),
+        ("[[rule]]\nsan = \"no\"", 2, "san = \"no\": must be true or false"),
         ("x", 1, "x: "),
         ("[shm]\nmessage_buffers = 17", 2, "must be a power of two, 8 to 64"),
         ("[shm]\nmessage_buffers = 128", 2, "must be a power of two, 8 to 64"),
@@ -242,8 +245,14 @@ fn wrong_lines_are_named() {
         ("[shm]\nmessage_size = 64", 2, "must be a multiple of 64, 256 to 65536"),
         ("[shm]\nsend_buffer = 65537", 2, "must be a power of two, 65536 to 67108864"),
         ("[shm]\nsend_buffer = 9007199254740992", 2, "65536 to 67108864"),
-        ("[shm]\nspin_microseconds = 10001", 2, "must be 0 to 10000"),
-        ("[shm]\nspin_microseconds = -1", 2, "must be 0 to 10000"),
+        ("spin_microseconds = 10001", 1, "must be 0 to 10000"),
+        ("spin_microseconds = -1", 1, "must be 0 to 10000"),
+        ("move_after = 65537", 1, "must be 0 to 65536"),
+        ("[shm]\nspin_microseconds = 5", 2, "move spin_microseconds above the first [...] line"),
+        ("[shm]\nmove_after = 5", 2, "move move_after above the first [...] line"),
+        ("message_size = 512", 1, "move message_size below [shm]"),
+        ("san = false", 1, "move san below [[rule]]"),
+        ("[[rule]]\nsan = true\nallow_users = [1]", 3, "move allow_users above the first [...]"),
         ("[shm]\nspin = 1", 2, "unknown field `spin`"),
         ("[shm]\nmessage_size = \"1536\"", 2, "expected i64"),
         ("allow_users = [\n\"nobody\",\n\"no-such-user\"]", 3, "use the user's number"),

@@ -56,13 +56,13 @@ pub use stream::before_jump;
 pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
     hidden::make_room();
-    spin::initialize(u64::from(config.shm.spin_microseconds) * 1000);
+    spin::initialize(u64::from(config.spin_microseconds) * 1000);
     if config.providers.objects {
         fabric::enable(fabric::Source::SharedMemory, back_to_tcp::helper_calls::CALLS);
     } else if config.providers.verbs {
         fabric::enable(fabric::Source::Library, back_to_tcp::helper_calls::CALLS);
     }
-    socket::traffic::initialize(config.shm.move_after);
+    socket::traffic::initialize(config.move_after);
     policy::initialize(config);
     let _ = socket::pool::END_AFTER_LAST_CALL.set(descriptors::lifecycle::end_after_last_call);
     match Registry::open(&program_name()) {
