@@ -362,6 +362,20 @@ fn a_fork_child_without_traffic_is_not_taken_for_a_native_one() {
     program.finish();
 }
 
+/// One end is ready before the other, and finds nobody at first.
+#[test]
+fn a_peer_that_is_ready_a_moment_later_is_not_taken_for_a_native_one() {
+    let sandbox = Sandbox::new();
+    let program = launch_as_users(&sandbox, "late_peer.py");
+    program.wait_for_line("moved");
+    let past = sanctl(&["trace", "--past", "--once", &program.pid().to_string()]);
+    let past = String::from_utf8(past.stdout).expect("text");
+    assert!(past.contains("is on the SAN"), "{past}");
+    assert!(past.contains("waits until its other end is ready to move, too"), "{past}");
+    assert!(!past.contains("found no program under the shim"), "{past}");
+    program.finish();
+}
+
 /// The state of a process: "T" where it is stopped.
 fn kernels_state(pid: u32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
