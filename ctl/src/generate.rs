@@ -8,6 +8,7 @@ use clap_complete::Shell;
 
 use crate::cli::{Cli, GenerateArguments};
 use crate::output::complain;
+use crate::pages;
 
 /// Writes them all and returns the exit status.
 pub(crate) fn generate(arguments: &GenerateArguments) -> i32 {
@@ -21,14 +22,14 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> i32 {
     }
 }
 
-/// Writes a page for `sanctl` and one for each of its commands into `man/`, and a file for each shell into
+/// Writes the pages into `man/`, and a file for each shell into
 /// `completions/`.
 fn write(folder: &Path) -> io::Result<()> {
-    let (pages, completions) = (folder.join("man"), folder.join("completions"));
-    fs::create_dir_all(&pages)?;
+    let (man, completions) = (folder.join("man"), folder.join("completions"));
+    fs::create_dir_all(&man)?;
     fs::create_dir_all(&completions)?;
     let command = Cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command.clone(), &pages)?;
+    pages::write(&command, &man)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command.clone(), "sanctl", &completions)?;
     }

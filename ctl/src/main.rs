@@ -16,6 +16,7 @@ mod happened;
 mod library;
 mod obstacle;
 mod output;
+mod pages;
 mod progress;
 mod providers;
 mod rules;
