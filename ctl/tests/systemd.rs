@@ -215,3 +215,32 @@ fn what_cannot_be_done_is_said() {
     assert_eq!(hindered.status.code(), Some(1), "{hindered:?}");
     assert!(String::from_utf8_lossy(&hindered.stderr).contains("zz-sanshim.conf"));
 }
+
+/// Else each start of the service would be told that the library is missing.
+#[test]
+fn removal_of_the_package_takes_the_drop_ins_away_and_leaves_others() {
+    let system = System::new("removal", "[Service]\n");
+    system.write("lib/systemd/system/other.service", "[Service]\n");
+    for unit in ["probe", "other"] {
+        assert_eq!(system.sanctl(&[unit]).status.code(), Some(0));
+    }
+    let own = "etc/systemd/system/other.service.d/override.conf";
+    system.write(own, "[Service]\n");
+    system.write("etc/systemd/system/mine.service.d/zz-sanshim.conf", "[Service]\n");
+    let prerm = |what: &str| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("debian/prerm");
+        let done = Command::new("sh").arg(script).arg(what).env("DPKG_ROOT", &system.0).output();
+        let done = done.expect("sh runs");
+        assert!(done.status.success(), "{done:?}");
+        text(&done)
+    };
+    prerm("upgrade");
+    assert!(system.drop_in().is_some(), "an upgrade keeps it");
+    assert!(prerm("remove").contains("restart probe.service"));
+    let folder = system.0.join("etc/systemd/system");
+    assert!(!folder.join("probe.service.d").exists());
+    assert!(
+        !folder.join("other.service.d/zz-sanshim.conf").exists() && system.0.join(own).exists()
+    );
+    assert!(folder.join("mine.service.d/zz-sanshim.conf").exists(), "nobody but its author");
+}
