@@ -85,3 +85,33 @@ fn files_that_pages_for_contributors_name_exist() {
         assert!(there.len() > 20 && missing.is_empty(), "{page}: {missing:#?}");
     }
 }
+
+/// The commands of "Use it on your program", as they are written, by a shell that finds no other sanctl.
+#[test]
+fn what_the_readme_has_the_user_type_runs() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the page");
+    let (_, part) = readme.split_once("## Use it on your program\n").expect("the part");
+    let typed = part.lines().filter_map(|line| line.strip_prefix("    "));
+    let typed: Vec<_> = typed.take_while(|line| !line.starts_with("sanctl run")).collect();
+    // Who runs the tests has built it.
+    let (builds, others): (Vec<_>, Vec<_>) =
+        typed.into_iter().partition(|line| line.starts_with("cargo build"));
+    assert!(builds.len() == 1 && others.len() >= 2, "{others:?}");
+    // Where it was built, which need not be where the page says.
+    let place = tempfile::tempdir().expect("a folder");
+    let test = std::env::current_exe().expect("the test's path");
+    std::fs::create_dir(place.path().join("target")).expect("mkdir");
+    let built = test.ancestors().nth(2).expect("target/<profile>/deps/test");
+    std::os::unix::fs::symlink(built, place.path().join("target/release")).expect("link");
+    let script = format!("set -e\n{}\n", others.join("\n"));
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.path())
+        .env("PATH", "/usr/bin:/bin")
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .env_remove("SANSHIM_LIBRARY")
+        .env_remove("SANSHIM_CONFIG")
+        .output()
+        .expect("sh runs");
+    assert!(output.status.success(), "{output:?}");
+}
