@@ -61,9 +61,10 @@ impl Drop for System {
     }
 }
 
-/// The library that was built beside sanctl.
+/// The library that is tested, or else the one that was built beside sanctl.
 fn sanshim_library() -> PathBuf {
-    PathBuf::from(SANCTL).with_file_name("libsanshim.so")
+    let named = std::env::var_os("SANSHIM_LIBRARY").map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from(SANCTL).with_file_name("libsanshim.so"))
 }
 
 fn text(output: &Output) -> String {

@@ -140,7 +140,7 @@ fn the_host_shows_the_processes_of_containers_and_each_container_its_own() {
             assert!(table.starts_with(&named), "{table}");
             let why = sanctl(&["why", &one.number(), &one.sender.to_string()]);
             let other = format!(
-                "Other end: python3 (pid {}, 1 in its own PID namespace), descriptor {}, under the shim; there it is on the SAN.",
+                "Other end: python3 (pid {}, 1 in its own PID namespace), descriptor {}, under the shim. Its own account: is on the SAN.",
                 one.pid, one.receiver
             );
             assert!(why.contains(&other) && why.contains("What happened:\n"), "{why}");

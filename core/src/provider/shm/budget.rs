@@ -231,11 +231,10 @@ fn count_descriptors() -> u64 {
     over
 }
 
-/// True if the process may have so few descriptors that it keeps them all: no more than what is left free beyond what
-/// segments take, twice.
+/// True if the process may have so few descriptors that it keeps them all: no more than are to be left free.
 pub(crate) fn has_few_descriptors() -> bool {
     let (_, hard) = process::descriptor_limit();
-    hard <= 2 * LEAST_RESERVED[DESCRIPTORS]
+    hard <= LEAST_RESERVED[DESCRIPTORS]
 }
 
 /// How many descriptors may be taken until the next look.
