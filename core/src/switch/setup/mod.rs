@@ -24,6 +24,7 @@ mod negotiate;
 mod no_segment;
 mod offer_name;
 mod offer_socket;
+mod pace;
 mod peer_table;
 mod publish;
 

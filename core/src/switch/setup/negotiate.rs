@@ -17,6 +17,7 @@ use super::elsewhere;
 use super::enter::enter;
 use super::leaving::check_leaving;
 use super::offer_socket::OFFER_SOCKET;
+use super::pace;
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
@@ -92,6 +93,7 @@ pub(super) fn step(socket: &Socket) {
         return socket.traffic.look_after(PAUSE);
     }
     let Some(role) = socket.role() else { return socket.traffic.look_after(PAUSE) };
+    let began = time::now();
     let negotiation = socket.guarded(&mut structure).negotiation.take();
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
@@ -110,6 +112,10 @@ pub(super) fn step(socket: &Socket) {
                 // Who looks in vain does so again and again: that would leave no room for what else happened.
                 if !socket.traffic.has_failed() {
                     registry::note(socket.statistics(), Event::Looks);
+                }
+                let paced = role == Role::Connector && !is_eager();
+                if paced && !pace::allows(time::now()) {
+                    return socket.traffic.look_after(PAUSE);
                 }
                 begin(socket, &mut structure, role)
             }
@@ -132,6 +138,10 @@ pub(super) fn step(socket: &Socket) {
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
+    if role == Role::Connector {
+        let now = time::now();
+        pace::count(now - began, now);
+    }
 }
 
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
