@@ -2,8 +2,9 @@
 //! shadow set's are looked at. Never waits.
 
 use super::hot;
-use crate::switch::anchor::watchers;
+use crate::switch::anchor::{ends, watchers};
 use crate::switch::back_to_tcp::detach;
+use crate::switch::event_bits as bit;
 use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
 use crate::switch::socket::table;
@@ -153,7 +154,7 @@ pub(super) fn note_rings(set: &'static Set) {
         let at = time::ticks();
         let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
         for event in &events[..n] {
-            note_ring(set, shadow, event.u64 as u32, event.events);
+            note_ring(set, shadow, event.u64 as u32, event.events, at);
         }
         if n < BATCH {
             set.with(|inner| inner.told_until.rang = inner.told_until.rang.max(at));
@@ -162,11 +163,19 @@ pub(super) fn note_rings(set: &'static Set) {
     }
 }
 
-fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32) {
-    let Some(socket) = make_hot(set, index, bits) else { return };
+/// The kernel said so of the registration `at` that time (ticks), or later.
+fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32, at: u64) {
+    let Some((socket, is_watched)) = make_hot(set, index, bits) else { return };
     // Not with the set's lock held: it may have to take the structure lock.
     events::note_kernel_events(&socket, bits);
     if let Some(stream) = socket.stream() {
+        if bits & bit::OUT != 0 {
+            // The anchor has something: a bell is only read.
+            ends::look(&socket, &stream);
+        } else if is_watched && !stream.endpoint.is_shared() {
+            // The set watches the anchor as well, so the transfers that follow need not ask for it.
+            stream.endpoint.looked_at.store(at, Ordering::Relaxed);
+        }
         detach::look_after(&socket, &stream);
     }
     if socket.watch_count.load(Ordering::Relaxed) > 1 {
@@ -187,8 +196,9 @@ fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32) {
     });
 }
 
-/// The set looks at this registration itself from now on. Its socket, unless that went back to the kernel's set.
-fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<table::Pinned> {
+/// The set looks at this registration itself from now on. Its socket, and whether the shadow set watches its anchor; none if it
+/// went back to the kernel's set.
+fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<(table::Pinned, bool)> {
     set.with(|inner| {
         let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
         if r.in_kernel {
@@ -199,6 +209,6 @@ fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<table::Pinned> {
         r.disarm();
         inner.make_hot(index);
         let r = inner.registrations[index as usize].as_ref()?;
-        Some(table::Pinned::new(r.socket))
+        Some((table::Pinned::new(r.socket), r.in_shadow))
     })?
 }
