@@ -95,6 +95,7 @@ pub(super) fn step(socket: &Socket) {
     let Some(role) = socket.role() else { return socket.traffic.look_after(PAUSE) };
     let began = time::now();
     let negotiation = socket.guarded(&mut structure).negotiation.take();
+    let offers = negotiation.is_none();
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
             Look::Quiet => return,
@@ -138,7 +139,7 @@ pub(super) fn step(socket: &Socket) {
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
-    if role == Role::Connector {
+    if role == Role::Connector && (offers || socket.phase() == phase::SAN) {
         let now = time::now();
         pace::count(now - began, now);
     }
