@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A move has the process wait with the next one for so many times as long as the offer and the entry took.
 const REST: u64 = 15;
 /// So much waiting (ns) a process has in hand: a pool of connections moves at once.
-const IN_HAND: u64 = 200_000_000;
+const IN_HAND: u64 = 100_000_000;
 
 /// When the next offer may be made (ns).
 static FREE_AT: AtomicU64 = AtomicU64::new(0);
