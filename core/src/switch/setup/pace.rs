@@ -1,12 +1,12 @@
 //! How much of its time a process gives to the moves of its connections. A client that opened hundreds at once makes the same
-//! number of transfers on each of them, so all of them would move at the same moment, and its requests wait meanwhile. The
-//! connector paces: its offer is the first step that costs much at either end.
+//! number of transfers on each of them. Without a pace all of them move at the same moment, and the client's requests wait
+//! meanwhile. The connector sets the pace: its offer is the first step that costs much at either end.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A move has the process wait with the next one for so many times as long as the offer and the entry took.
+/// After a move the process waits with the next one, for so many times as long as the offer and the entry took.
 const REST: u64 = 15;
-/// So much waiting (ns) a process has in hand: a pool of connections moves at once.
+/// A process need not wait before it owes so much (ns): a pool of connections moves at once.
 const IN_HAND: u64 = 100_000_000;
 
 /// When the next offer may be made (ns).
@@ -17,7 +17,7 @@ pub(super) fn allows(now: u64) -> bool {
     is_free(FREE_AT.load(Relaxed), now)
 }
 
-/// The work on a move that ended `now` took so long. Two threads that count at once may count one: structure lock, or a guess.
+/// The work on a move that ended `now` took so long (ns). Structure lock.
 pub(super) fn count(took: u64, now: u64) {
     FREE_AT.store(after(FREE_AT.load(Relaxed), took, now), Relaxed);
 }
