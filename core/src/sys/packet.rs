@@ -116,6 +116,16 @@ pub(crate) fn connect(fd: Fd, name: &Name) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
+/// Asks whether nobody has a socket for packets of that name any more. A socket of another kind asks: nobody gets it, so it does
+/// not wait in the queue of a process that never looks.
+pub(crate) fn probe_abandoned(name: &Name) -> bool {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let Ok(fd) = net::socket(libc::AF_UNIX, kind, 0) else { return false };
+    let connected = connect(fd, name);
+    file::close(fd);
+    connected == Err(Errno(libc::ECONNREFUSED))
+}
+
 /// The process at the other end and its user (pid, uid), as the kernel noted them at connect or listen.
 pub(crate) fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
     let mut c = libc::ucred { pid: 0, uid: 0, gid: 0 };

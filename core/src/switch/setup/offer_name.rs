@@ -142,26 +142,21 @@ fn sweep(path: &str, folder: Fd, own: &str) {
             name.to_bytes().len() == own.len() && name.to_bytes().first() == own.as_bytes().first();
         if is_like_ours
             && folder::is_older(folder, name, MADE_WITHIN)
-            && probe_abandoned(path, name)
+            && packet::probe_abandoned(&name_in(path, name))
         {
             let _ = folder::remove_from(folder, name);
         }
     });
 }
 
-/// Connects there; true if nobody listens any more.
-fn probe_abandoned(folder: &str, name: &CStr) -> bool {
-    let path = text(format!("{folder}/{}", name.to_string_lossy()));
-    let Ok(socket) = packet::deaf_socket() else { return false };
-    let connected = packet::connect(socket, &Name::of_file(&path));
-    file::close(socket);
-    connected == Err(Errno(libc::ECONNREFUSED))
+fn name_in(folder: &str, file: &CStr) -> Name {
+    Name::of_file(&text(format!("{folder}/{}", file.to_string_lossy())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::net;
+    use crate::sys::{net, poll};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
@@ -239,7 +234,8 @@ mod tests {
         let folder = Folder::new("dead");
         let ends: Vec<_> =
             [dead, young, living, unlike].map(|number| folder.bind(number).unwrap()).into();
-        net::listen(ends[2].0, 1).unwrap();
+        let listener = ends[2].0;
+        net::listen(listener, 1).unwrap();
         for number in [dead, living, unlike] {
             make_old(&folder.path().join(name_of(number)));
         }
@@ -252,6 +248,7 @@ mod tests {
         }
         let (socket, name) = folder.bind(own).unwrap();
         assert!(!folder.has(dead));
+        assert_eq!(poll::poll_one(listener, libc::POLLIN), Ok(0), "nobody waits there");
         for (number, why) in [
             (young, "its process may be about to listen"),
             (living, "somebody listens there"),
