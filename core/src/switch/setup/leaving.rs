@@ -1,7 +1,6 @@
 //! Whether a connection may leave TCP.
 
 use super::holders;
-use crate::provider::shm::budget;
 use crate::reason::Reason;
 use crate::switch::anchor::options;
 use crate::switch::policy;
@@ -11,9 +10,6 @@ use crate::sys::file;
 /// Why the connection has to stay on TCP for now, if it does. Forgets holders that died.
 pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
-    if budget::has_few_descriptors() {
-        return Err(Reason::OutOfMemory);
-    }
     if holders::look_for_others(socket) {
         return Err(Reason::Shared);
     }

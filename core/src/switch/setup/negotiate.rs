@@ -21,7 +21,7 @@ use super::pace;
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
-use crate::provider::shm::{Role, State};
+use crate::provider::shm::{budget, Role, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
 use crate::session::Shown;
@@ -73,7 +73,11 @@ pub(super) fn step(socket: &Socket) {
         };
     }
     let is_unseen = looked == Some(Look::Busy) && may_be_awaited_unseen(socket);
-    if (is_unseen && socket.is_published()) || process::is_borrowed() || policy::is_confined() {
+    let is_later = (is_unseen && socket.is_published())
+        || (looked == Some(Look::Busy) && is_held_back(socket))
+        || process::is_borrowed()
+        || policy::is_confined();
+    if is_later {
         return socket.traffic.look_after(PAUSE);
     }
     back_to_tcp::limits::check();
@@ -114,10 +118,6 @@ pub(super) fn step(socket: &Socket) {
                 if !socket.traffic.has_failed() {
                     registry::note(socket.statistics(), Event::Looks);
                 }
-                let paced = role == Role::Connector && !is_eager();
-                if paced && !pace::allows(time::now()) {
-                    return socket.traffic.look_after(PAUSE);
-                }
                 begin(socket, &mut structure, role)
             }
         },
@@ -149,6 +149,11 @@ pub(super) fn step(socket: &Socket) {
 /// of such ones.
 fn is_undisturbed(socket: &Socket) -> bool {
     !socket.has_end() && !socket.negotiates.load(Relaxed)
+}
+
+/// Whether the process has made as many offers lately as it has time for.
+fn is_held_back(socket: &Socket) -> bool {
+    socket.role() == Some(Role::Connector) && !is_eager() && !pace::allows(time::now())
 }
 
 /// Transfers until the next look, after so many.
@@ -246,6 +251,9 @@ fn begin(
     role: Role,
 ) -> Result<Option<Negotiation>, Reason> {
     check_leaving(socket)?;
+    if budget::has_few_descriptors() {
+        return Err(Reason::OutOfMemory);
+    }
     if net::bytes_written(socket.anchor()).is_none() {
         // Nothing could tell where a direction turns.
         return Err(Reason::UnsupportedOption);
