@@ -7,6 +7,7 @@ use crate::registry::Provider;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::recall;
 use crate::switch::back_to_tcp::resend_for_peer;
+use crate::switch::endpoint::flag;
 use crate::switch::policy;
 use crate::switch::setup;
 use crate::switch::socket::phase;
@@ -21,24 +22,22 @@ use smallvec::SmallVec;
 /// one refers to is on the SAN, and has to stay there. A peer that does not read must not stop the program, least of all one
 /// with other connections to look after.
 pub(in crate::switch) fn before_passing(fds: &[Fd]) -> bool {
-    let waits_long = fds.iter().all(|fd| is_blocking(*fd));
-    let wait = if waits_long { WaitForRoom::TenSeconds } else { WaitForRoom::Second };
-    bring_back_for(fds, Reason::HandedOver, wait)
+    bring_each_back(fds, Reason::HandedOver, WaitForRoom::TenSeconds, WaitForRoom::Second)
 }
 
 /// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
 /// it refers to is on the SAN, and has to stay there.
 pub fn before_unhooked_use(fd: Fd) -> bool {
-    let wait = if is_blocking(fd) { WaitForRoom::UntilDone } else { WaitForRoom::Second };
-    bring_back_for(&[fd], Reason::UnseenUse, wait)
-}
-
-fn is_blocking(fd: Fd) -> bool {
-    file::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
+    bring_each_back(&[fd], Reason::UnseenUse, WaitForRoom::UntilDone, WaitForRoom::Second)
 }
 
 /// As [`before_passing`], for another reason, and perhaps with this process going on with them.
 pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
+    bring_each_back(fds, why, wait, wait)
+}
+
+/// `wait`: for a socket that blocks; `nonblocking`: for one that does not.
+fn bring_each_back(fds: &[Fd], why: Reason, wait: WaitForRoom, nonblocking: WaitForRoom) -> bool {
     let is_on_san = |socket: &Pinned| socket.phase() == phase::SAN;
     for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
         setup::stay_on_tcp(&socket, why);
@@ -49,9 +48,18 @@ pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRo
         return true;
     }
     recall_all(found.iter().map(|(socket, fd)| (socket, *fd)), why);
+    let wait_for = |socket: &Pinned| {
+        let blocks = socket.stream().is_none_or(|stream| !stream.endpoint.has(flag::NONBLOCK));
+        if blocks {
+            wait
+        } else {
+            nonblocking
+        }
+    };
     // Each of them: all have stopped reading.
-    let given =
-        found.iter().fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait) && all);
+    let given = found
+        .iter()
+        .fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait_for(socket)) && all);
     Ours::collect().follow();
     resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     // Where the peer, or the helper, began the return, it is noted as one after which it may come again.

@@ -5,7 +5,6 @@ use super::hot;
 use crate::switch::anchor::{ends, watchers};
 use crate::switch::back_to_tcp::detach;
 use crate::switch::event_bits as bit;
-use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
 use crate::switch::socket::table;
 use crate::sys::{poll, time, Fd, Result};
@@ -163,13 +162,12 @@ pub(super) fn note_rings(set: &'static Set) {
     }
 }
 
-/// The kernel said so of the registration `at` that time (ticks), or later.
+/// The kernel reported these events of the registration; `at`: when it was asked (ticks).
 fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32, at: u64) {
     let Some((socket, is_watched)) = make_hot(set, index, bits) else { return };
     // Not with the set's lock held: it may have to take the structure lock.
-    events::note_kernel_events(&socket, bits);
     if let Some(stream) = socket.stream() {
-        if bits & bit::OUT != 0 {
+        if bits & !bit::IN != 0 {
             // The anchor has something: a bell is only read.
             ends::look(&socket, &stream);
         } else if is_watched && !stream.endpoint.is_shared() {
