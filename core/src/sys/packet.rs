@@ -116,8 +116,8 @@ pub(crate) fn connect(fd: Fd, name: &Name) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
-/// Asks whether nobody has a socket for packets of that name any more. A socket of another kind asks: nobody gets it, so it does
-/// not wait in the queue of a process that never looks.
+/// Asks whether the socket of that name is gone. It asks by a socket of another kind, which cannot be connected: so nothing
+/// waits in the queue of a process that never looks.
 pub(crate) fn probe_abandoned(name: &Name) -> bool {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let Ok(fd) = net::socket(libc::AF_UNIX, kind, 0) else { return false };

@@ -56,7 +56,7 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
             || link::is_unread_behind_end(stream))
 }
 
-/// True if the peer closed with something unread behind the end that shutting both directions down was: TCP resets only then.
+/// True if the peer shut both directions down, and closed since with something unread: TCP resets at that close.
 fn is_reset_by_close(stream: &Stream) -> bool {
     const GONE: u32 = FINISHED | READ_SHUT | CLOSED;
     stream.peer().sending.0.finished.load(Acquire) & GONE == GONE

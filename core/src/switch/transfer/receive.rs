@@ -257,7 +257,7 @@ impl<'a> Receiving<'a, '_> {
         ControlFlow::Continue(())
     }
 
-    /// True if a call that wants no byte returns none: bytes or the end are there. A reset is told as one that wants some is told.
+    /// True if a call that wants no byte returns none: bytes or the end are there. A reset is told to such a call as to any other.
     #[cold]
     fn may_take_none(&self) -> bool {
         let stream = self.stream;
