@@ -50,7 +50,9 @@ fn return_after_recall(
 const LONGEST_PAUSE: u64 = 200_000_000;
 /// The same where the peer has to answer.
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
-const PAUSE: u64 = 1_000_000;
+/// The first of the pauses (ns), and the longest that they grow to: a peer that never answers makes no work.
+const FIRST_PAUSE: u64 = 1_000_000;
+const LAST_PAUSE: u64 = 100_000_000;
 
 /// How long (ns), with naps, a peer that sleeps may take to tell TCP that it shut its direction down.
 const END_TIMEOUT: u64 = 5_000_000;
@@ -76,6 +78,7 @@ pub(in crate::switch) fn bring_back(
     let stream = &stream.over(anchor);
     let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
     let until = time::now().saturating_add(longest.max(wait.time()));
+    let mut pause = FIRST_PAUSE;
     loop {
         if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
             return link::deliver_all(stream);
@@ -93,7 +96,9 @@ pub(in crate::switch) fn bring_back(
         if !is_under_way(stream) || time::now() >= until {
             return false;
         }
-        time::sleep(PAUSE);
+        time::sleep(pause);
+        // A peer that answers does so within a few.
+        pause = (pause + pause / 4).min(LAST_PAUSE);
     }
 }
 
