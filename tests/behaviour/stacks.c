@@ -66,7 +66,8 @@ static void use(bool waits) {
   MEASURED(epoll_wait(set, &event, 1, HANG_MS), 1);
   MEASURED(recv(fd, bytes, 64, 0), 64);
   MEASURED(send(fd, bytes, 64, 0), 64);
-  MEASURED(poll(several, 8, HANG_MS), 8);
+  /* The answer may come while the kernel has looked at some of them. */
+  MEASURED(poll(several, 8, HANG_MS) > 0, 1);
   MEASURED(recv(fd, bytes, 64, 0), 64);
 }
 
