@@ -117,6 +117,38 @@ SAN_CASE(timeouts_set_before_connecting) {
   exercise(fd, server);
 }
 
+/* Each process that has the socket may set one, and it counts for all. */
+SAN_CASE(timeout_that_a_child_set) {
+  struct pair p = open_pair(V4);
+  char byte;
+  put(p.client, "x");
+  get(p.server, "x");
+  pid_t child = start_child();
+  if (child == 0) {
+    set_timeout(p.server, SO_RCVTIMEO, 40);
+    _exit(0);
+  }
+  end_child(child);
+  TIMES_OUT(40, recv(p.server, &byte, 1, 0));
+  exercise(p.client, p.server);
+}
+
+/* What was connected before keeps it. */
+SAN_CASE(timeout_of_a_socket_that_connects_again) {
+  union address target;
+  int listener = listen_on(V4, &target), fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
+  set_timeout(fd, SO_RCVTIMEO, 40);
+  for (int round = 0; round < 2; round++) {
+    char byte;
+    SYS(connect(fd, &target.any, sizeof target.v4));
+    int server = SYS(accept(listener, NULL, NULL));
+    warm_up_both(fd, server);
+    TIMES_OUT(40, recv(fd, &byte, 1, 0));
+    SYS(connect(fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)));
+    SYS(close(server));
+  }
+}
+
 /* ---- low-water mark and buffer sizes -------------------------------------------------------- */
 
 SAN_CASE(low_water_poll) {

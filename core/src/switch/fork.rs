@@ -20,7 +20,7 @@ use crate::switch::socket::table;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
 use crate::sys::{process, sock_diag, thread, Fd};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A fork under way: the structure is locked until it is over.
 pub struct Fork {
@@ -43,6 +43,8 @@ pub fn before_fork() -> Fork {
             stream.endpoint.holders.fetch_add(1, SeqCst);
             has_san = true;
         }
+        // Either process may set some, and the other one does not hear of it.
+        socket.has_options.store(true, Relaxed);
         holders::add_holder(socket);
     });
     let fabric = fabric::before_fork();

@@ -45,10 +45,7 @@ fn listener_of(fd: Fd) -> Option<Pinned> {
             return None;
         }
         lifecycle::created(fd);
-        if let Some(socket) = table::socket(fd) {
-            // What was set on it before, nobody noted here.
-            socket.has_options.store(true, Relaxed);
-        }
+        lifecycle::note_options(fd);
         listening(fd);
     }
     table::socket(fd).filter(|socket| socket.phase() == phase::LISTENER)

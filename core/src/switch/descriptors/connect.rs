@@ -26,8 +26,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
         Target::Nothing => {
             let result = real();
             if result.is_ok() {
-                lifecycle::closing(fd);
-                lifecycle::created(fd);
+                lifecycle::begins_anew(fd);
             }
             Outcome::Done(result.map(|()| 0))
         }
@@ -70,8 +69,7 @@ fn disconnect(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>
             // The anchor's error (ECONNRESET) is the program's to read.
             stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
         }
-        lifecycle::closing(fd);
-        lifecycle::created(fd);
+        lifecycle::begins_anew(fd);
     }
     Outcome::Done(result.map(|()| 0))
 }

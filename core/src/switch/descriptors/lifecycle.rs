@@ -13,7 +13,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
 use crate::sys::{file, hidden, jump, process, Fd};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After socket gave the program a TCP socket.
 pub fn created(fd: Fd) {
@@ -21,6 +21,20 @@ pub fn created(fd: Fd) {
         enter(fd, socket);
     }
     limits::check_at(fd);
+}
+
+/// A socket is connected no longer, and may be once more. It keeps its options.
+pub(super) fn begins_anew(fd: Fd) {
+    closing(fd);
+    created(fd);
+    note_options(fd);
+}
+
+/// Options may be set of which nobody noted anything.
+pub(super) fn note_options(fd: Fd) {
+    if let Some(socket) = table::socket(fd) {
+        socket.has_options.store(true, Relaxed);
+    }
 }
 
 /// Notes the socket of a new descriptor.

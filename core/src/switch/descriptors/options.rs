@@ -20,6 +20,10 @@ use crate::sys::syn::TCP_SAVE_SYN;
 use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Of the kernel, in 64 bits on every machine; libc's own are [`libc::SO_RCVTIMEO`] and [`libc::SO_SNDTIMEO`].
+const SO_RCVTIMEO_NEW: i32 = 66;
+const SO_SNDTIMEO_NEW: i32 = 67;
+
 /// After setsockopt succeeded in the kernel: an option with an integer value.
 pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
     let Some(socket) = table::socket(fd) else { return };
@@ -46,7 +50,7 @@ pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
     }
 }
 
-/// Options that `inherit` and `unsupported` of the anchor would ask the kernel for.
+/// Options that `inherit` and `unsupported` of the anchor would ask the kernel for, and who waits for its time-outs.
 fn is_ours(level: i32, name: i32) -> bool {
     match level {
         libc::SOL_SOCKET => matches!(
@@ -56,6 +60,10 @@ fn is_ours(level: i32, name: i32) -> bool {
                 | libc::SO_RCVLOWAT
                 | libc::SO_PEEK_OFF
                 | libc::SO_TIMESTAMPING
+                | libc::SO_RCVTIMEO
+                | libc::SO_SNDTIMEO
+                | SO_RCVTIMEO_NEW
+                | SO_SNDTIMEO_NEW
         ),
         _ => level == libc::IPPROTO_TCP && name == libc::TCP_USER_TIMEOUT,
     }

@@ -72,7 +72,7 @@ pub struct Socket {
     left: AtomicBool,
     /// Its last descriptor is closed, and a call on it is under way: the end of the connection follows that call.
     pub(in crate::switch) is_closing: AtomicBool,
-    /// The program set options before the connection was on the SAN.
+    /// The program has set options that concern us, or somebody else may have.
     pub(crate) has_options: AtomicBool,
     /// See [`note_awaited`](Self::note_awaited).
     is_awaited: AtomicBool,

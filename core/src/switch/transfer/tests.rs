@@ -44,6 +44,7 @@ impl Ends {
         let end = |anchor: TcpStream, role| {
             anchor.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let socket: &'static Socket = Box::leak(Box::new(Socket::loose(anchor.into_raw_fd())));
+            socket.has_options.store(true, std::sync::atomic::Ordering::Relaxed);
             let memory = Memory::create_far(role, GEOMETRY).unwrap();
             // SAFETY: nobody else's memory, which is never discarded.
             unsafe {

@@ -6,6 +6,7 @@ use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
 use crate::sys::{handlers, net, time};
 use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A call's SO_RCVTIMEO or SO_SNDTIMEO, from its first wait on.
 #[derive(Debug, Default)]
@@ -25,7 +26,9 @@ impl Limit {
                 Event::Read => libc::SO_RCVTIMEO,
                 Event::Write => libc::SO_SNDTIMEO,
             };
-            net::time_out(socket.anchor(), limit).map(|limit| now.saturating_add(limit))
+            let may_be = socket.has_options.load(Relaxed);
+            let limit = may_be.then(|| net::time_out(socket.anchor(), limit)).flatten();
+            limit.map(|limit| now.saturating_add(limit))
         });
         self.0.set(Some(until));
         until.map(|until| until.saturating_sub(now))
