@@ -12,7 +12,7 @@ use crate::switch::stream::Stream;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Whether spinning paid off for connections that are gone, for each [`Role`](crate::provider::shm::Role).
+/// Whether spinning pays off for this process's connections, for each [`Role`](crate::provider::shm::Role).
 static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
 
 impl Socket {
@@ -81,9 +81,6 @@ impl Socket {
         let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
-            if !endpoint.is_null() {
-                self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
-            }
             let memory = Memory { at: endpoint };
             let segment = (*self.segment.get()).take();
             let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
@@ -112,6 +109,18 @@ impl Socket {
     /// True if fork relatives have its end, too.
     pub(in crate::switch) fn shares_end(&self) -> bool {
         self.stream().is_some_and(|stream| stream.endpoint.is_shared())
+    }
+
+    /// Spins for something that is to happen on the connection, as long as that pays, and at most `budget` (ns).
+    #[inline]
+    pub(in crate::switch) fn spin(
+        &self,
+        stream: &Stream,
+        budget: u64,
+        ready: impl FnMut() -> bool,
+    ) -> bool {
+        let others = &LEARNT[stream.endpoint.role() as usize];
+        spin::spin_among(&self.spin, others, budget, ready)
     }
 
     /// Our end, of a connection that is on the SAN, or was.

@@ -29,6 +29,8 @@ const LOWEST_SCORE: i32 = -16;
 const PROBE_SHARE: u64 = 16;
 /// Every so many of these tries use the whole limit: else nobody would notice that a later event comes while it lasts.
 const LONG_PROBE_EVERY: u32 = 4;
+/// The same where each of many places tries.
+const LONG_PROBE_AMONG_MANY: u32 = 16;
 /// A yield that took longer than this (ns) let somebody else work.
 const SHARED_YIELD: u64 = 1_000;
 /// Of a longer one (ns) the rest was others' time, which this thread could not have used better.
@@ -83,45 +85,69 @@ impl History {
         Self::of(NEUTRAL_SCORE + 1)
     }
 
-    /// A try while spinning does not pay: true if it is to use the whole limit.
-    fn probes_long(&self) -> bool {
+    /// A try while spinning does not pay: true if it is to use the whole limit, as one of `every` does.
+    fn probes_long(&self, every: u32) -> bool {
         let probes = self.probes.load(Ordering::Relaxed).wrapping_add(1);
         self.probes.store(probes, Ordering::Relaxed);
-        probes.is_multiple_of(LONG_PROBE_EVERY)
+        probes.is_multiple_of(every)
     }
 
-    /// Begins a connection with what `others` learnt: the full limit if it paid, else the short try
-    /// of a place where nothing is known.
+    /// A connection begins, and knows what `others` learnt.
     pub(crate) fn begin_with(&self, others: &History) {
-        let pays = others.score.load(Ordering::Relaxed) > NEUTRAL_SCORE;
-        let known = others.budget.load(Ordering::Relaxed);
-        self.score.store(if pays { NEUTRAL_SCORE + 1 } else { NEUTRAL_SCORE }, Ordering::Relaxed);
-        self.budget.store(if pays { known } else { MOST_LOOKS / 4 }, Ordering::Relaxed);
+        self.score.store(NEUTRAL_SCORE, Ordering::Relaxed);
+        let known =
+            if others.pays() { others.budget.load(Ordering::Relaxed) } else { MOST_LOOKS / 4 };
+        self.budget.store(known, Ordering::Relaxed);
     }
 
-    /// Ends a connection, for `others` to learn from. After one for which spinning did not pay, the
-    /// full limit is tried again by the sixteenth or so.
-    pub(crate) fn leave_to(&self, others: &History) {
-        let (score, common) = (&self.score, &others.score);
-        let next = match (score.load(Ordering::Relaxed), common.load(Ordering::Relaxed)) {
-            (own, _) if own > NEUTRAL_SCORE => {
-                let budget = self.budget.load(Ordering::Relaxed);
-                others.budget.store(budget, Ordering::Relaxed);
-                own
-            }
-            (_, before) if before > NEUTRAL_SCORE => LOWEST_SCORE,
-            (_, before) => before + 1,
-        };
-        common.store(next, Ordering::Relaxed);
+    fn pays(&self) -> bool {
+        self.score.load(Ordering::Relaxed) > NEUTRAL_SCORE
     }
+
+    /// One of many places, each with a history of its own, spun for the whole limit, and found its event or not.
+    fn learn_from(&self, one: &History, found: bool) {
+        let score = self.score.load(Ordering::Relaxed);
+        let learnt = if found { score + 1 } else { score - 1 };
+        self.score.store(learnt.clamp(NEUTRAL_SCORE, HIGHEST_SCORE), Ordering::Relaxed);
+        if found {
+            self.budget.store(one.budget.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// As [`spin`], at one of many places of a kind. Each is waited at too seldom to learn alone, so it also learns from `others`.
+#[inline]
+pub(in crate::switch) fn spin_among(
+    history: &History,
+    others: &History,
+    budget: u64,
+    ready: impl FnMut() -> bool,
+) -> bool {
+    let mut is_whole = history.pays();
+    let tries_whole = || {
+        is_whole = others.pays() || others.probes_long(LONG_PROBE_AMONG_MANY);
+        is_whole
+    };
+    let found = spin_for(history, budget, ready, tries_whole);
+    if is_whole {
+        others.learn_from(history, found);
+    }
+    found
 }
 
 /// Looks until `ready`, at most the time that is worth it and at most `budget` nanoseconds.
 #[inline]
-pub(in crate::switch) fn spin(
+pub(in crate::switch) fn spin(history: &History, budget: u64, ready: impl FnMut() -> bool) -> bool {
+    spin_for(history, budget, ready, || history.probes_long(LONG_PROBE_EVERY))
+}
+
+/// `tries_whole`: while spinning does not pay, says whether this try uses the whole limit.
+#[inline]
+fn spin_for(
     history: &History,
     budget: u64,
     mut ready: impl FnMut() -> bool,
+    tries_whole: impl FnOnce() -> bool,
 ) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     let in_all = budget.min(LONGEST_IN_ALL.max(limit));
@@ -151,8 +177,7 @@ pub(in crate::switch) fn spin(
         }
         std::hint::spin_loop();
     }
-    let own =
-        if score > NEUTRAL_SCORE || history.probes_long() { limit } else { limit / PROBE_SHARE };
+    let own = if score > NEUTRAL_SCORE || tries_whole() { limit } else { limit / PROBE_SHARE };
     spin_yielding(history, Longest { own, in_all }, ready)
 }
 
@@ -219,31 +244,23 @@ mod tests {
     #[test]
     fn some_tries_use_the_whole_limit_and_the_first_does_not() {
         let history = History::new();
-        let long: Vec<_> = (0..2 * LONG_PROBE_EVERY).filter(|_| history.probes_long()).collect();
-        assert_eq!(long, [LONG_PROBE_EVERY - 1, 2 * LONG_PROBE_EVERY - 1]);
+        let long: Vec<_> = (0..8).filter(|_| history.probes_long(4)).collect();
+        assert_eq!(long, [3, 7]);
     }
 
     #[test]
-    fn a_new_connection_begins_with_what_others_learnt() {
-        let score = |m: &History| m.score.load(Ordering::Relaxed);
-        let (others, one) = (History::hopeful(), History::new());
-        one.begin_with(&others);
-        assert!(score(&one) > NEUTRAL_SCORE);
-        // A wait in vain or two, and it does not pay.
-        while score(&one) >= NEUTRAL_SCORE {
-            assert!(!spin_yielding(&one, Longest { own: 0, in_all: 0 }, || false));
+    fn places_learn_from_each_other() {
+        let (others, place) = (History::hopeful(), History::new());
+        others.learn_from(&place, false);
+        assert!(!others.pays(), "in vain at one, before it paid anywhere");
+        for _ in 0..3 {
+            others.learn_from(&place, true);
         }
-        one.leave_to(&others);
-        for _ in LOWEST_SCORE..=NEUTRAL_SCORE {
-            one.begin_with(&others);
-            assert_eq!(score(&one), NEUTRAL_SCORE, "the short try");
-            one.leave_to(&others);
+        others.learn_from(&place, false);
+        assert!(others.pays(), "in vain at one of many");
+        while others.pays() {
+            others.learn_from(&place, false);
         }
-        one.begin_with(&others);
-        assert!(score(&one) > NEUTRAL_SCORE, "the full limit");
-        assert!(spin(&one, u64::MAX, || true));
-        one.leave_to(&others);
-        one.begin_with(&others);
-        assert!(score(&one) > NEUTRAL_SCORE);
+        assert!(others.score.load(Ordering::Relaxed) == NEUTRAL_SCORE);
     }
 }

@@ -20,7 +20,6 @@ use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::spin::spin;
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
@@ -53,7 +52,7 @@ pub(in crate::switch) fn wait(
     if !in_transfer && stream.endpoint.has(flag::NONBLOCK) {
         return Err(Errno(libc::EAGAIN));
     }
-    if spin(&socket.spin, how.nap.unwrap_or(u64::MAX), &mut ready) {
+    if socket.spin(stream, how.nap.unwrap_or(u64::MAX), &mut ready) {
         return Ok(Woken::Perhaps);
     }
     if !in_transfer {
