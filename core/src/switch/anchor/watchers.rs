@@ -321,6 +321,21 @@ pub(in crate::switch) fn look_again(socket: &Socket) {
     have_looked_at(socket, |_| {});
 }
 
+/// When (ticks) the kernel last told all about the socket's anchor to the one set that watches it; zero if there is none.
+pub(in crate::switch) fn answered_at(socket: &Socket) -> u64 {
+    if socket.watch_count.load(Ordering::Relaxed) != 1 {
+        return 0;
+    }
+    let index = socket.watched_at.load(Ordering::Relaxed) as usize;
+    // SAFETY: sets are never freed.
+    let set = unsafe { socket.watched_by.load(Ordering::Acquire).as_ref() };
+    let answered = |inner: &mut Inner| {
+        let r = inner.registrations.get(index)?.as_ref()?;
+        (std::ptr::eq(r.socket, socket) && r.in_shadow).then_some(inner.answered_at)
+    };
+    set.and_then(|set| set.with(answered)?).unwrap_or(0)
+}
+
 /// Has the sets that watch the socket look at it, each after `before`.
 fn have_looked_at(socket: &Socket, before: impl Fn(&mut Registration)) {
     if socket.watch_count.load(Ordering::Relaxed) == 0 {

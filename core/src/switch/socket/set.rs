@@ -74,6 +74,8 @@ pub(in crate::switch) struct Inner {
     pub(in crate::switch) looked_at: u64,
     /// Up to when (ticks) the kernel has told what others did there, all of it.
     pub(in crate::switch) told_until: Times,
+    /// Clock (ticks) of the last answer of the kernel that told all it had of the set's descriptors and anchors.
+    pub(in crate::switch) answered_at: u64,
     /// Clock (ticks) of the last look after sessions that may go back to TCP.
     pub(in crate::switch) scanned_at: u64,
 }
@@ -118,6 +120,7 @@ pub(in crate::switch) fn nudge_data() -> u64 {
 impl Inner {
     /// In a fork child: everything is looked at anew.
     pub(in crate::switch) fn make_all_hot(&mut self) {
+        self.answered_at = 0;
         self.hot.clear();
         for (index, slot) in self.registrations.iter_mut().enumerate() {
             if let Some(r) = slot {

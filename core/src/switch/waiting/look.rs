@@ -1,6 +1,7 @@
 //! Looks at the anchor in the kernel by a thread that does not sleep: when the last answer is old.
 
 use crate::switch::anchor::ends;
+use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
@@ -45,8 +46,17 @@ fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     if is_alive && !hinted {
         return;
     }
+    let answered = watchers::answered_at(socket);
+    if !hinted && !ends::hears_no_end(stream) && now.wrapping_sub(answered) <= FRESH_TICKS {
+        // A set that watches the anchor would have told of its end.
+        ends::look_here(socket, stream);
+        stream.endpoint.looked_at.store(answered, Relaxed);
+        return;
+    }
     ends::look(socket, stream);
-    note_blocking_mode(socket, stream);
+    if stream.endpoint.is_shared() {
+        note_blocking_mode(socket, stream);
+    }
 }
 
 /// Reads O_NONBLOCK from the kernel: another process may have changed it.

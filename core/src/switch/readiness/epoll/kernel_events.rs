@@ -107,6 +107,7 @@ fn note_told(set: &Set, at: u64, is_all: bool, has_rings: bool) {
             told.acted = told.acted.max(at);
             // Else they were heard later.
             told.rang = told.rang.max(if has_rings { 0 } else { at });
+            inner.answered_at = time::ticks();
         });
     }
 }
