@@ -44,7 +44,6 @@
 //! | [`session`] | the protocol: credits, sequence numbers, select counters | call the kernel, allocate, lock |
 //! | [`logging`] | the log | decide what is worth a line, make anybody wait |
 //! | [`config`] | the variables and the rules file, read once | act on any of it |
-//! | [`executable`] | whether a program would load the library | run it |
 //! | [`reason`] | why a connection is where it is, in words | decide anything |
 //! | [`sys`] | raw system calls, locks between processes, time | call a libc function that the library hooks |
 //!
@@ -52,7 +51,7 @@
 //!
 //! - The library, `shim`: [`config::Config::load`], [`logging::initialize`] and [`switch::initialize`] once. Then the
 //!   calls of [`switch`], one for each of libc's, and [`sys`] for what is the kernel's.
-//! - `sanctl`: [`registry`] and [`reason`] for `status`, [`executable`] and [`label`] for `run`, [`fabric::call`] for
+//! - `sanctl`: [`registry`] and [`reason`] for `status`, [`label`] for `run`, [`fabric::call`] for
 //!   `detach`, and [`provider::BUILT_IN`] for `providers`.
 //! - A provider in a library of its own, such as `verbs`: [`provider::interface`], and parts of
 //!   [`provider::software`].
@@ -66,7 +65,6 @@
 )]
 
 pub mod config;
-pub mod executable;
 pub mod fabric;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -9,6 +9,7 @@
 mod check;
 mod cli;
 mod detach;
+mod executable;
 mod export;
 mod filter;
 mod generate;

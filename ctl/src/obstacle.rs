@@ -1,7 +1,7 @@
 //! Why a program cannot run under the shim, in words.
 
+use crate::executable::Obstacle;
 use crate::output::printable;
-use sanshim_core::executable::Obstacle;
 
 /// Why it runs without the shim, and what to do.
 pub(crate) fn explain(obstacle: &Obstacle) -> String {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::cli::RunArguments;
-use sanshim_core::executable::{examine, resolve, Obstacle, Verdict};
+use crate::executable::{examine, resolve, Obstacle, Verdict};
 
 use crate::library;
 use crate::obstacle::explain;

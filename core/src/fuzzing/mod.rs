@@ -7,12 +7,8 @@
 #[cfg(test)]
 mod seeds;
 
-use crate::executable;
 use crate::label::Label;
 use crate::{config, fabric, provider, registry, switch, sys};
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::PathBuf;
 
 /// Takes any bytes.
 pub type Target = fn(&[u8]);
@@ -55,24 +51,12 @@ pub fn registry_file(data: &[u8]) {
     registry::fuzzing::fuzz(data);
 }
 
-/// A program's file, and the section of a library that says its version.
+/// The section of a library that says its version. (`sanctl` has the rest of this target: a program's file.)
 pub fn programs(data: &[u8]) {
     if let Some(label) = Label::parse(data) {
         assert!(label.version.is_ascii() && label.version.len() < crate::label::SIZE);
         let _ = label.fits();
     }
-    // A script's first line names a file, and any may be there.
-    if data.starts_with(b"#!/") {
-        return;
-    }
-    // SAFETY: a new descriptor, which is the file's alone.
-    let mut file = unsafe {
-        let fd = libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC);
-        std::fs::File::from_raw_fd(fd)
-    };
-    file.write_all(data).unwrap();
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let _ = executable::examine(&path, false);
 }
 
 /// A connection: how its memory is written, and which calls are made.

@@ -142,16 +142,6 @@ pub(crate) fn set_mode_of(path: &std::ffi::CStr, mode: u32) -> Result<()> {
     call!(fchmodat, libc::AT_FDCWD, path.as_ptr() as usize, mode).map(drop)
 }
 
-/// True if this process may execute the file, or search the folder.
-pub(crate) fn is_executable(path: &std::ffi::CStr) -> bool {
-    call!(faccessat, libc::AT_FDCWD, path.as_ptr() as usize, libc::X_OK).is_ok()
-}
-
-/// True if the file has an extended attribute by this name.
-pub(crate) fn has_attribute(path: &std::ffi::CStr, name: &std::ffi::CStr) -> bool {
-    call!(getxattr, path.as_ptr() as usize, name.as_ptr() as usize, 0, 0).is_ok()
-}
-
 /// Size of an open file in bytes.
 pub fn size(fd: Fd) -> Result<u64> {
     stat(fd).map(|s| s.st_size as u64)

@@ -55,16 +55,6 @@ pub(crate) fn euid() -> u32 {
     call!(geteuid).unwrap_or(u32::MAX as usize) as u32
 }
 
-/// Real, effective and saved user, and the same of groups.
-pub(crate) fn users_and_groups() -> ([u32; 3], [u32; 3]) {
-    let mut ids = [[u32::MAX; 3]; 2];
-    let at = |of: &mut [u32; 3], i: usize| (&raw mut of[i]) as usize;
-    let [users, groups] = &mut ids;
-    let _ = call!(getresuid, at(users, 0), at(users, 1), at(users, 2));
-    let _ = call!(getresgid, at(groups, 0), at(groups, 1), at(groups, 2));
-    (ids[0], ids[1])
-}
-
 /// True while a process with this id exists, be it a zombie: one whose first thread has ended looks like one.
 pub(crate) fn exists(pid: u32) -> bool {
     call!(kill, pid, 0) != Err(super::Errno(libc::ESRCH))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sanshim_core::executable::{examine, Verdict};
+use crate::executable::{examine, Verdict};
 
 use super::calls::{self, FOR_SPEED};
 use super::permission::may_read;

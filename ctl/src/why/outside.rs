@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use sanshim_core::executable::{examine, Verdict};
+use crate::executable::{examine, Verdict};
 use sanshim_core::registry::Problem;
 
 use crate::obstacle;

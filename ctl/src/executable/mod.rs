@@ -1,23 +1,25 @@
-//! Tells from a program's file whether the program would load a preloaded library.
-//!
-//! Makes raw system calls only, and keeps nothing, so that a vfork child may ask too.
+//! Tells from a program's file whether the program would load a preloaded library. Must not run it.
 
-use crate::sys::{file, process, Fd};
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+mod elf;
+
+use elf::Elf;
+use object::ReadCache;
+use rustix::fs::Access;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Scripts whose interpreters are scripts are followed so far, as the kernel does.
 const SCRIPT_DEPTH: usize = 4;
-/// The most program headers that are looked at, and the most bytes of notes.
-const MOST_HEADERS: u16 = 256;
-const MOST_NOTES: u64 = 4096;
-const PT_INTERP: u32 = 3;
-const PT_NOTE: u32 = 4;
+/// So many bytes of a script's start are looked at for its first line.
+const FIRST_LINE: u64 = 256;
 
 /// Whether the library would be in a program.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The loader that loaded this program loads it.
     Loads,
     /// It cannot be in the program.
@@ -28,7 +30,7 @@ pub enum Verdict {
 
 /// Why the library cannot be in a program, or sees nothing there.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub(crate) enum Obstacle {
     /// It has no dynamic loader, so nobody reads LD_PRELOAD.
     Static,
     /// It runs with more rights than we have, so the loader ignores LD_PRELOAD.
@@ -43,7 +45,7 @@ pub enum Obstacle {
 
 /// The file that would be run for the name `program`. A name with a slash is the file. Any other is looked up in
 /// `folders`, which is PATH or its default.
-pub fn resolve(program: &OsStr, folders: Option<OsString>) -> Option<PathBuf> {
+pub(crate) fn resolve(program: &OsStr, folders: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }
@@ -52,33 +54,32 @@ pub fn resolve(program: &OsStr, folders: Option<OsString>) -> Option<PathBuf> {
 }
 
 fn is_program(path: &Path) -> bool {
-    Opened::path(path).is_some_and(|opened| opened.is_file()) && file::is_executable(&c(path))
+    path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }
 
 /// Whether the library would be in the program that runs when the file `path` is executed.
 ///
 /// The kernel runs `env` if a script's first line says so. With `through_env` the answer is about the program that
 /// `env` would run.
-pub fn examine(path: &Path, through_env: bool) -> Verdict {
+pub(crate) fn examine(path: &Path, through_env: bool) -> Verdict {
     examine_known(path, through_env).unwrap_or(Verdict::Unknown)
 }
 
 fn examine_known(path: &Path, through_env: bool) -> Option<Verdict> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH {
-        let opened = Opened::path(&path).filter(Opened::is_file)?;
-        if let Some(interpreter) = interpreter_of_script(&opened, through_env) {
+        let file = open(&path)?;
+        if let Some(interpreter) = interpreter_of_script(&file, through_env) {
             // The kernel ignores the setuid bits of scripts.
             path = interpreter?;
             continue;
         }
-        if is_privileged(&opened, &path) {
+        if is_privileged(&file, &path)? {
             return Some(Verdict::Cannot(Obstacle::Privileged));
         }
-        let elf = Elf::read(&opened)?;
-        let own = Elf::read(&Opened::path(Path::new("/proc/self/exe"))?)?;
+        let (elf, own) = (read(file)?, read(open(Path::new("/proc/self/exe"))?)?);
         return Some(match (elf.loader, own.loader?) {
-            _ if elf.kind != own.kind => Verdict::Cannot(Obstacle::OtherMachine),
+            _ if elf.machine != own.machine => Verdict::Cannot(Obstacle::OtherMachine),
             (None, _) => Verdict::Cannot(Obstacle::Static),
             (Some(loader), own) if loader.file_name() != own.file_name() => {
                 Verdict::Cannot(Obstacle::OtherLibc(loader))
@@ -91,15 +92,21 @@ fn examine_known(path: &Path, through_env: bool) -> Option<Verdict> {
     None
 }
 
-fn c(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+/// `None` for what is no file. Does not wait for the writer of a pipe.
+fn open(path: &Path) -> Option<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
+}
+
+fn read(file: File) -> Option<Elf> {
+    Elf::parse(&ReadCache::new(file)).ok()
 }
 
 /// `None` if it is no script. `Some(None)` if it is one whose interpreter is unknown.
-fn interpreter_of_script(opened: &Opened, through_env: bool) -> Option<Option<PathBuf>> {
-    let mut start = [0; 256];
-    let length = opened.read(&mut start, 0);
-    let line = start[..length].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+fn interpreter_of_script(file: &File, through_env: bool) -> Option<Option<PathBuf>> {
+    let mut start = Vec::new();
+    file.take(FIRST_LINE).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let interpreter = words.next().map(|word| PathBuf::from(OsStr::from_bytes(word)));
     let is_env = interpreter.as_ref().is_some_and(|path| path.ends_with("bin/env"));
@@ -113,126 +120,18 @@ fn interpreter_of_script(opened: &Opened, through_env: bool) -> Option<Option<Pa
 }
 
 /// True when the system would run the program in secure mode (AT_SECURE) because of its file.
-fn is_privileged(opened: &Opened, path: &Path) -> bool {
-    let ([user, ..], [group, ..]) = process::users_and_groups();
-    let Ok(found) = file::stat(opened.0) else { return true };
-    let setuid = found.st_mode & libc::S_ISUID != 0 && found.st_uid != user;
-    let setgid = found.st_mode & libc::S_ISGID != 0 && found.st_gid != group;
-    setuid || setgid || (user != 0 && file::has_attribute(&c(path), c"security.capability"))
+fn is_privileged(file: &File, path: &Path) -> Option<bool> {
+    let (found, user) = (file.metadata().ok()?, rustix::process::getuid());
+    let setuid = found.mode() & libc::S_ISUID != 0 && found.uid() != user.as_raw();
+    let setgid =
+        found.mode() & libc::S_ISGID != 0 && found.gid() != rustix::process::getgid().as_raw();
+    let capabilities = || rustix::fs::getxattr(path, "security.capability", &mut [0; 0]).is_ok();
+    Some(setuid || setgid || (!user.is_root() && capabilities()))
 }
 
-/// A file open for reading.
-struct Opened(Fd);
-
-impl Opened {
-    fn path(path: &Path) -> Option<Opened> {
-        file::open_to_read(&c(path)).ok().map(Opened)
-    }
-
-    fn is_file(&self) -> bool {
-        file::stat(self.0).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG)
-    }
-
-    /// Reads up to the end of the file. Gives the bytes read.
-    fn read(&self, to: &mut [u8], offset: u64) -> usize {
-        let mut read = 0;
-        while read < to.len() {
-            let Ok(at) = i64::try_from(offset.saturating_add(read as u64)) else { break };
-            match file::pread(self.0, to[read..].as_mut_ptr(), to.len() - read, at) {
-                Ok(n) if n > 0 => read += n,
-                _ => break,
-            }
-        }
-        read
-    }
-
-    /// Fills `to`. `None` if the file ends before.
-    fn read_all(&self, to: &mut [u8], offset: u64) -> Option<()> {
-        (self.read(to, offset) == to.len()).then_some(())
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        file::close(self.0);
-    }
-}
-
-/// What is of interest in an ELF file.
-#[derive(Debug, PartialEq, Eq)]
-struct Elf {
-    /// Class (32 or 64 bits), byte order, machine.
-    kind: (u8, u8, u16),
-    /// The dynamic loader.
-    loader: Option<PathBuf>,
-    is_go: bool,
-}
-
-impl Elf {
-    /// `None` if it is no ELF file, or one that is cut off.
-    fn read(opened: &Opened) -> Option<Elf> {
-        let mut header = [0; 64];
-        opened.read_all(&mut header[..52], 0)?;
-        if !header.starts_with(b"\x7fELF") {
-            return None;
-        }
-        let (class, order) = (header[4], header[5]);
-        let kind = (class, order, u16::from_ne_bytes([header[18], header[19]]));
-        let mut elf = Elf { kind, loader: None, is_go: false };
-        let native_order = if cfg!(target_endian = "little") { 1 } else { 2 };
-        if class != 2 || order != native_order {
-            return Some(elf);
-        }
-        opened.read_all(&mut header, 0)?;
-        let table = u64::from_ne_bytes(header[32..40].try_into().ok()?);
-        let entry = u16::from_ne_bytes([header[54], header[55]]);
-        let count = u16::from_ne_bytes([header[56], header[57]]).min(MOST_HEADERS);
-        for index in 0..count {
-            let offset = u64::from(entry) * u64::from(index);
-            let mut program_header = [0; 56];
-            opened.read_all(&mut program_header, table.checked_add(offset)?)?;
-            let field =
-                |at: usize| Some(u64::from_ne_bytes(program_header[at..at + 8].try_into().ok()?));
-            let (at, size) = (field(8)?, field(32)?);
-            match u32::from_ne_bytes(program_header[..4].try_into().ok()?) {
-                PT_INTERP if elf.loader.is_none() => {
-                    elf.loader = Some(read_string(opened, at, size)?);
-                }
-                PT_NOTE => elf.is_go |= has_note_of_go(opened, at, size),
-                _ => {}
-            }
-        }
-        Some(elf)
-    }
-}
-
-/// A NUL-terminated path of at most `size` bytes.
-fn read_string(opened: &Opened, offset: u64, size: u64) -> Option<PathBuf> {
-    let mut bytes = vec![0; size.min(libc::PATH_MAX as u64) as usize];
-    opened.read_all(&mut bytes, offset)?;
-    let end = bytes.iter().position(|&byte| byte == 0)?;
-    bytes.truncate(end);
-    Some(PathBuf::from(OsString::from_vec(bytes)))
-}
-
-/// Every Go linker leaves a note by this name.
-fn has_note_of_go(opened: &Opened, offset: u64, size: u64) -> bool {
-    let mut bytes = vec![0; size.min(MOST_NOTES) as usize];
-    let length = opened.read(&mut bytes, offset);
-    let mut rest = &bytes[..length];
-    while let Some((head, after)) = rest.split_at_checked(12) {
-        let word = |at: usize| {
-            u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
-        };
-        let (name, text) = (word(0).next_multiple_of(4), word(4).next_multiple_of(4));
-        if after.starts_with(b"Go\0\0") && word(0) == 4 {
-            return true;
-        }
-        let Some(next) = after.get(name.saturating_add(text)..) else { return false };
-        rest = next;
-    }
-    false
-}
+#[cfg(test)]
+#[path = "../../../core/src/fuzzing/seeds.rs"]
+mod seeds;
 
 #[cfg(test)]
 mod tests {
@@ -296,7 +195,9 @@ mod tests {
         let entry = u16::from_ne_bytes(program[54..56].try_into().unwrap()) as usize;
         let count = u16::from_ne_bytes(program[56..58].try_into().unwrap()) as usize;
         let header = (table..).step_by(entry).take(count);
-        let loader = header.into_iter().find(|&at| program[at..at + 4] == PT_INTERP.to_ne_bytes());
+        let loader = header
+            .into_iter()
+            .find(|&at| program[at..at + 4] == object::elf::PT_INTERP.to_ne_bytes());
         program[loader.unwrap()..][..4].fill(0);
         let unlinked = folder.program("static", &program);
         assert_eq!(examine(&unlinked, false), Verdict::Cannot(Obstacle::Static));
@@ -344,24 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn go_is_recognised_by_its_note() {
-        let folder = Folder::new("go");
-        let mut note = Vec::new();
-        for (name, text) in [(&b"GNU\0"[..], &b"abcd"[..]), (b"Go\0\0", b"build")] {
-            note.extend((name.len() as u32).to_ne_bytes());
-            note.extend((text.len() as u32).to_ne_bytes());
-            note.extend(4u32.to_ne_bytes());
-            note.extend(name);
-            note.extend(text);
-            note.resize(note.len().next_multiple_of(4), 0);
-        }
-        let path = folder.program("note", &note);
-        let opened = Opened::path(&path).unwrap();
-        assert!(has_note_of_go(&opened, 0, note.len() as u64));
-        assert!(!has_note_of_go(&opened, 0, 20));
-        note[0] = 0xff;
-        note[1] = 0xff;
-        let path = folder.program("broken", &note);
-        assert!(!has_note_of_go(&Opened::path(&path).unwrap(), 0, note.len() as u64));
+    fn inputs_that_were_kept_are_right() {
+        assert!(seeds::each("programs", |data| drop(Elf::parse(data))) > 0);
     }
 }
