@@ -1,5 +1,6 @@
 //! Writing to standard output and standard error without ever panicking.
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io::{self, ErrorKind, Write};
 
 /// Writes everything to standard output, and gives the exit status. It is no failure if the reader has gone (a closed
@@ -18,10 +19,9 @@ pub(crate) fn print(text: &str) -> i32 {
 
 /// True if standard output is a pipe that nobody reads any more.
 pub(crate) fn is_abandoned() -> bool {
-    let mut fds = [libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 }];
-    // SAFETY: an array of one, alive during the call.
-    let found = unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) };
-    found == 1 && fds[0].revents & libc::POLLERR != 0
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// The error's text without the number that std puts behind it.

@@ -1,9 +1,7 @@
 //! Whether programs can meet in the folder that the configuration names.
 
-use std::ffi::CString;
 use std::fs::{self, Metadata};
 use std::io::{Error, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -11,7 +9,6 @@ use std::time::SystemTime;
 
 use sanshim_core::sys::mounts;
 
-use super::machine::file_system;
 use super::Finding;
 
 /// A file system of the network is not looked at: it may not answer.
@@ -29,8 +26,7 @@ pub(super) fn judge(folder: &Path) -> Finding {
     if !found.is_dir() {
         return Err(format!("{shown} is no folder; name one"));
     }
-    // SAFETY: no memory is involved.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     let usual = folder.join(format!("sanshim-user-{user}"));
     let own = fs::symlink_metadata(&usual).ok();
     let is_own = own.as_ref().is_some_and(|own| is_of(own, user));
@@ -68,8 +64,7 @@ fn is_of(found: &Metadata, user: u32) -> bool {
 
 /// True if its file system has no block or no inode left for that user. One without a limit says that it has none at all.
 fn is_full(folder: &Path, user: u32) -> bool {
-    let path = CString::new(folder.as_os_str().as_bytes()).ok();
-    path.and_then(|path| file_system(&path).ok()).is_some_and(|found| {
+    rustix::fs::statvfs(folder).is_ok_and(|found| {
         let (blocks, files) = match user {
             0 => (found.f_bfree, found.f_ffree),
             _ => (found.f_bavail, found.f_favail),

@@ -1,10 +1,8 @@
 //! What the shim needs of this machine. Each thing is really tried.
 
-use std::ffi::CStr;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
+use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, statvfs, MemfdFlags, SealFlags};
 use sanshim_core::registry::Registry;
 
 use super::Finding;
@@ -20,24 +18,13 @@ pub(super) fn registry() -> Finding {
     if slot.is_none() {
         return Err("/dev/shm is full; free some room in it".to_owned());
     }
-    let found = file_system(c"/dev/shm");
+    let found = statvfs("/dev/shm");
     let found = found.map_err(|error| format!("/dev/shm: {error}; mount a tmpfs on it"))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     if free < LITTLE_ROOM {
         return Err(format!("only {} KiB are free in /dev/shm; free some room in it", free >> 10));
     }
     Ok(format!("/dev/shm is usable, {} MiB free", free >> 20))
-}
-
-/// What the file system of a path has.
-pub(super) fn file_system(path: &CStr) -> io::Result<libc::statvfs> {
-    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a NUL-terminated path; the call fills one statvfs.
-    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: filled by the successful call.
-    Ok(unsafe { found.assume_init() })
 }
 
 /// Creates and seals a memory file, as each connection's segment is.
@@ -47,15 +34,10 @@ pub(super) fn segments() -> Finding {
         .map_err(|error| format!("no sealed memory files: {error}; allow memfd_create"))
 }
 
-fn seal_a_memory_file() -> io::Result<()> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: a NUL-terminated name.
-    let file = owned(unsafe { libc::memfd_create(c"sanctl-check".as_ptr(), flags) })?;
-    // SAFETY: a descriptor of ours.
-    succeeded(unsafe { libc::ftruncate(file.as_raw_fd(), 4096) })?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: a descriptor of ours.
-    succeeded(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+fn seal_a_memory_file() -> rustix::io::Result<()> {
+    let file = memfd_create("sanctl-check", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, 4096)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
 /// Binds a Unix socket in the folder in which processes find each other.
@@ -66,17 +48,4 @@ pub(super) fn rendezvous() -> Finding {
     bound.and(removed).map(|()| "Unix sockets can be bound in /dev/shm".to_owned()).map_err(
         |error| format!("no Unix sockets in /dev/shm: {error}; allow AF_UNIX sockets, and bind"),
     )
-}
-
-pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
-    succeeded(descriptor)?;
-    // SAFETY: just made, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
-fn succeeded(result: i32) -> io::Result<()> {
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }

@@ -33,8 +33,7 @@ pub(super) fn judge(with: &[String]) -> Finding {
     match <[Side; 2]>::try_from(sides) {
         Ok([one, other]) => compare(&one, &other),
         Err(sides) => {
-            // SAFETY: no memory is involved.
-            let own = of_user(unsafe { libc::geteuid() })?;
+            let own = of_user(rustix::process::geteuid().as_raw())?;
             sides
                 .first()
                 .map_or_else(|| Err("nobody is named".to_owned()), |one| compare(&own, one))

@@ -1,9 +1,12 @@
 //! Asks the kernel about TCP sockets (sock_diag). The shim learns in this way who owns the other end of a connection.
 
 use std::io::{self, Error};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use super::machine::owned;
+use rustix::net::{
+    netlink, recv, send, socket_with, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
+};
+
 use super::Finding;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -23,15 +26,9 @@ pub(super) fn query() -> Finding {
 }
 
 fn ask() -> io::Result<()> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no memory is involved.
-    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
-    let request = request();
-    // SAFETY: the array and its length.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-    if sent < 0 {
-        return Err(Error::last_os_error());
-    }
+    let (family, kind, flags) = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+    let socket = socket_with(family, kind, flags, Some(netlink::SOCK_DIAG))?;
+    send(&socket, &request(), SendFlags::empty())?;
     answer(&socket)
 }
 
@@ -51,10 +48,7 @@ fn request() -> [u8; HEADER_SIZE + REQUEST_SIZE] {
 /// Reads the first message. It is well if it is a socket or the end of the list. An error has its number.
 fn answer(socket: &OwnedFd) -> io::Result<()> {
     let mut message = [0; 8192];
-    // SAFETY: the array and its length.
-    let received =
-        unsafe { libc::recv(socket.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) };
-    let received = usize::try_from(received).map_err(|_| Error::last_os_error())?;
+    let (received, _) = recv(socket, &mut message, RecvFlags::empty())?;
     if received < HEADER_SIZE + 4 {
         return Err(Error::other("the answer is cut off"));
     }

@@ -3,10 +3,11 @@
 //! At an address everybody of the host may come. So one who says nothing, reads nothing or comes a thousand times keeps nobody else
 //! from an answer for long: an exchange has a time, a request a size, and of many at once the rest is hung up on.
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -120,10 +121,10 @@ client!(TcpStream);
 client!(UnixStream);
 
 impl Listener {
-    fn fd(&self) -> RawFd {
+    fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_raw_fd(),
-            Listener::Unix(listener) => listener.as_raw_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
         }
     }
 
@@ -142,10 +143,9 @@ impl Listener {
 }
 
 /// Waits a moment for somebody to come.
-fn is_ready(listener: RawFd) -> bool {
-    let mut fds = [libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 }];
-    // SAFETY: an array of one, alive during the call.
-    unsafe { libc::poll(fds.as_mut_ptr(), 1, LOOK.as_millis() as i32) == 1 }
+fn is_ready(listener: BorrowedFd) -> bool {
+    let moment = Timespec::try_from(LOOK).ok();
+    poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], moment.as_ref()) == Ok(1)
 }
 
 fn listen(place: &Place) -> Result<Listener, String> {

@@ -31,10 +31,9 @@ pub(super) fn explain(pid: u32, problems: &[Problem]) -> Result<String, String> 
     let who = format!("{} (pid {pid})", printable(name.trim_end()));
     let is_loaded = has_loaded_the_shim(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            // SAFETY: no memory is involved.
-            match unsafe { libc::geteuid() } {
-                0 => format!("{who} cannot be looked at: the kernel refuses it to this root, who lacks CAP_SYS_PTRACE there; ask as root outside of this container"),
-                _ => format!("{who} is another user's; ask as that user or as root"),
+            match rustix::process::geteuid().is_root() {
+                true => format!("{who} cannot be looked at: the kernel refuses it to this root, who lacks CAP_SYS_PTRACE there; ask as root outside of this container"),
+                false => format!("{who} is another user's; ask as that user or as root"),
             }
         }
         _ => format!("{who}: {error}"),
