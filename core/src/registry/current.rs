@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use super::closed::Closed;
 use super::event::Event;
 use super::layout::{Header, Table, CAPACITY, SLOT_SIZE};
 use super::slot::{Identity, Slot, State};
-use super::totals::Closed;
 use crate::reason::Reason;
 
 /// The table. It has the same address in fork children, which have a file of their own there.

@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::admission::Admission;
+use super::closed::Closed;
 use super::events::{Progress, Ring, EVENTS, EVENT_SIZE};
 use super::slot::Slot;
-use super::totals::Closed;
 use crate::reason::Reason;
 
 /// First word of a finished file.

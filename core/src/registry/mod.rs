@@ -11,6 +11,7 @@
 //! must not call a libc function that the shim hooks, allocate, or lock.
 
 mod admission;
+mod closed;
 mod container;
 mod control;
 mod counter;

@@ -219,7 +219,7 @@ pub(super) fn read_file(
     let Some((connections, problem)) = connections(&file, count)? else {
         return skipped("is shorter than its table; remove it".into());
     };
-    let (returned, totals) = (returned(header), header.closed.with(&connections));
+    let (returned, totals) = (returned(header), Totals::of(&header.closed, &connections));
     let process = Process {
         pid,
         own_pid: near.is_none().then_some(publisher.pid),

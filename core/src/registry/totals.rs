@@ -1,12 +1,9 @@
 //! What all connections of a process have done together, those that are closed too.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
+use super::closed::{Closed, COUNTS};
 use super::reader::{Connection, Traffic};
-use super::slot::Slot;
-
-/// How many counts of a connection are summed up.
-const COUNTS: usize = 11;
 
 /// Counts of a process since it began. A fork child takes over what its living connections had counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,28 +32,10 @@ pub struct Totals {
     pub suspensions: u64,
 }
 
-/// The part of the header that counts for connections that are closed.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(super) struct Closed {
-    counts: [AtomicU64; COUNTS],
-    /// See [`Totals::opened`].
-    pub(super) opened: AtomicU64,
-    /// See [`Totals::moved`].
-    pub(super) moved: AtomicU64,
-}
-
-impl Closed {
-    /// The connection of this slot is closed.
-    pub(super) fn add(&self, slot: &Slot) {
-        for (sum, count) in self.counts.iter().zip(of_slot(slot)) {
-            sum.fetch_add(count, Relaxed);
-        }
-    }
-
-    /// With what the living ones have counted so far.
-    pub(super) fn with(&self, living: &[Connection]) -> Totals {
-        let mut sums = self.counts.each_ref().map(|sum| sum.load(Relaxed));
+impl Totals {
+    /// Of the closed connections, and of the living ones so far.
+    pub(super) fn of(closed: &Closed, living: &[Connection]) -> Totals {
+        let mut sums = closed.counts();
         for one in living {
             for (sum, count) in sums.iter_mut().zip(of_connection(one)) {
                 *sum = sum.wrapping_add(count);
@@ -67,8 +46,8 @@ impl Closed {
             rest;
         let [rdma_sent, rdma_received, suspensions] = rest;
         Totals {
-            opened: self.opened.load(Relaxed),
-            moved: self.moved.load(Relaxed),
+            opened: closed.opened.load(Relaxed),
+            moved: closed.moved.load(Relaxed),
             sent: Traffic { bytes: sent_bytes, messages: sent_messages },
             received: Traffic { bytes: received_bytes, messages: received_messages },
             wakeups_sent,
@@ -82,23 +61,7 @@ impl Closed {
     }
 }
 
-fn of_slot(slot: &Slot) -> [u64; COUNTS] {
-    [
-        slot.sent.bytes.get(),
-        slot.sent.messages.get(),
-        slot.received.bytes.get(),
-        slot.received.messages.get(),
-        slot.wakeups_sent.get(),
-        slot.wakeups_avoided.get(),
-        slot.wakeups_received.get(),
-        slot.credit_updates_sent.get(),
-        slot.transfers.sent.get(),
-        slot.transfers.received.get(),
-        slot.suspensions.get(),
-    ]
-}
-
-/// In the order of [`of_slot`].
+/// In the order of [`Closed::counts`].
 fn of_connection(one: &Connection) -> [u64; COUNTS] {
     [
         one.sent.bytes,
