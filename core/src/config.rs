@@ -12,7 +12,6 @@ mod environment;
 mod error;
 mod file;
 mod mistake;
-mod pattern;
 mod rule;
 
 #[cfg(test)]

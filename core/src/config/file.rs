@@ -14,8 +14,7 @@ use super::accounts::Account;
 use super::environment::Environment;
 use super::error::ConfigError;
 use super::mistake;
-use super::pattern::{glob, Network};
-use super::rule::{Roles, Rule};
+use super::rule::{is_program, parse_network, Roles, Rule};
 use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
 use crate::sys::process;
 
@@ -217,8 +216,7 @@ pub(super) fn apply(
     }
     for table in document.rule {
         // A rule for another program is checked too, so that a mistake shows at once.
-        let concerned =
-            table.program.as_ref().is_none_or(|pattern| glob(pattern.as_bytes(), program));
+        let concerned = table.program.as_ref().is_none_or(|pattern| is_program(pattern, program));
         let rule = source.rule(table)?;
         if concerned {
             config.rules.push(rule);
@@ -309,7 +307,7 @@ impl Source<'_> {
     fn rule(&self, table: RuleTable) -> Result<Rule, ConfigError> {
         let network = match &table.address {
             Some(address) => Some(
-                Network::parse(address.get_ref())
+                parse_network(address.get_ref())
                     .map_err(|remedy| self.error(address.span().start, remedy))?,
             ),
             None => None,
