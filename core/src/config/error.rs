@@ -1,15 +1,17 @@
 //! What can be wrong with the configuration. Each error is one line.
 
-use std::path::PathBuf;
-use std::{fmt, io};
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// So many characters of a bad value or line are shown at most.
 const SHOWN: usize = 100;
 
 /// A wrong value, in one line that names the place, the value and the remedy.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum ConfigError {
     /// An environment variable.
+    #[error("{name}={}: {remedy}", shown(.value))]
     Variable {
         /// Its name.
         name: &'static str,
@@ -19,6 +21,7 @@ pub enum ConfigError {
         remedy: String,
     },
     /// A file that cannot be read.
+    #[error("cannot read {}: {source}; {remedy}", shown_path(.path))]
     File {
         /// The file.
         path: PathBuf,
@@ -28,6 +31,7 @@ pub enum ConfigError {
         remedy: &'static str,
     },
     /// A log file that cannot be opened.
+    #[error("cannot open the log {}: {source}; set SANSHIM_LOG_FILE to a file that can be written", shown_path(.path))]
     LogFile {
         /// The file.
         path: PathBuf,
@@ -35,6 +39,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// A wrong line in a file.
+    #[error("{}, line {line}: {}: {remedy}", shown_path(.path), shown(.text))]
     Line {
         /// The file.
         path: PathBuf,
@@ -47,27 +52,6 @@ pub enum ConfigError {
     },
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Variable { name, value, remedy } => {
-                write!(f, "{name}={}: {remedy}", shown(value))
-            }
-            ConfigError::File { path, source, remedy } => {
-                write!(f, "cannot read {}: {source}; {remedy}", shown(&path.to_string_lossy()))
-            }
-            ConfigError::LogFile { path, source } => {
-                let path = path.to_string_lossy();
-                write!(f, "cannot open the log {}: {source}; set SANSHIM_LOG_FILE to a file that can be written", shown(&path))
-            }
-            ConfigError::Line { path, line, text, remedy } => {
-                let path = path.to_string_lossy();
-                write!(f, "{}, line {line}: {}: {remedy}", shown(&path), shown(text))
-            }
-        }
-    }
-}
-
 /// The text on one line and not too long, whatever it holds.
 fn shown(text: &str) -> String {
     let text = text.trim();
@@ -78,19 +62,14 @@ fn shown(text: &str) -> String {
     shown
 }
 
+fn shown_path(path: &Path) -> String {
+    shown(&path.to_string_lossy())
+}
+
 fn printable(character: char) -> Vec<char> {
     if character.is_control() {
         character.escape_default().collect()
     } else {
         vec![character]
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ConfigError::File { source, .. } | ConfigError::LogFile { source, .. } => Some(source),
-            _ => None,
-        }
     }
 }

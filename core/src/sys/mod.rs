@@ -58,7 +58,8 @@ pub type Fd = c_int;
 pub(crate) const PAGE: usize = 4096;
 
 /// An error number as the kernel gave it (always positive).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", std::io::Error::from_raw_os_error(*.0))]
 pub struct Errno(pub c_int);
 
 /// Result of a system call.
@@ -66,17 +67,9 @@ pub type Result<T> = std::result::Result<T, Errno>;
 
 impl std::fmt::Debug for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", std::io::Error::from_raw_os_error(self.0))
+        std::fmt::Display::fmt(self, f)
     }
 }
-
-impl std::fmt::Display for Errno {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
-    }
-}
-
-impl std::error::Error for Errno {}
 
 /// One system call, with the arguments as the kernel takes them. Pointers among them must be valid for the call.
 macro_rules! call {

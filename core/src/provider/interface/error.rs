@@ -1,16 +1,14 @@
 //! The one error type of the interface, the same on both sides of the C table.
 
-use std::fmt;
-
 /// Result of an operation of the interface.
 pub type Result<T> = std::result::Result<T, Error>;
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $errno:ident, $text:literal;)*) => {
         /// Why an operation failed. The number is what crosses the C table, negated.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
         #[repr(i32)]
-        pub enum Error { $($(#[$doc])* $name = $code,)* }
+        pub enum Error { $($(#[$doc])* #[error($text)] $name = $code,)* }
 
         impl Error {
             /// All of them, in the order of their numbers.
@@ -24,10 +22,6 @@ macro_rules! errors {
             /// From a status of the C table. A number nobody defined is [`Error::Internal`].
             pub fn from_code(code: i32) -> Error {
                 match code { $($code => Error::$name,)* _ => Error::Internal }
-            }
-
-            fn text(self) -> &'static str {
-                match self { $(Error::$name => $text,)* }
             }
         }
     };
@@ -69,14 +63,6 @@ errors! {
     /// The provider failed in a way it has no other word for.
     Internal = 17, EIO, "the provider failed";
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {

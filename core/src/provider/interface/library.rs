@@ -11,9 +11,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Why a library is no provider for this client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// The dynamic loader refused it.
+    #[error("cannot load {}: {reason}{}", .path.display(), remedy(.reason))]
     Load {
         /// The file.
         path: PathBuf,
@@ -21,6 +22,7 @@ pub enum LibraryError {
         reason: String,
     },
     /// It is not a provider, or one for another version of the interface.
+    #[error("{} {reason}; install the one of this sanshim", .path.display())]
     Interface {
         /// The file.
         path: PathBuf,
@@ -29,30 +31,13 @@ pub enum LibraryError {
     },
 }
 
-impl std::fmt::Display for LibraryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            LibraryError::Load { path, reason }
-                if reason.contains("libibverbs") || reason.contains("librdmacm") =>
-            {
-                write!(
-                    f,
-                    "cannot load {}: {reason}; install libibverbs1, librdmacm1 and \
-                           ibverbs-providers",
-                    path.display()
-                )
-            }
-            LibraryError::Load { path, reason } => {
-                write!(f, "cannot load {}: {reason}", path.display())
-            }
-            LibraryError::Interface { path, reason } => {
-                write!(f, "{} {reason}; install the one of this sanshim", path.display())
-            }
-        }
+/// What to do when the loader found no libraries of RDMA.
+fn remedy(reason: &str) -> &'static str {
+    match reason.contains("libibverbs") || reason.contains("librdmacm") {
+        true => "; install libibverbs1, librdmacm1 and ibverbs-providers",
+        false => "",
     }
 }
-
-impl std::error::Error for LibraryError {}
 
 /// A provider's table, usable as long as this lives.
 pub struct Library {

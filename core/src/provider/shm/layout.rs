@@ -134,35 +134,21 @@ impl Geometry {
 }
 
 /// Why a segment can not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SegmentError {
     /// The kernel refused memory or a mapping.
+    #[error("no memory for the segment: {0}")]
     System(sys::Errno),
     /// Not a segment, or its size is not sealed.
+    #[error("the peer did not send a sealed segment")]
     NotASegment,
     /// Made by another version of sanshim.
+    #[error("the peer's segment has version {0}, ours is {VERSION}: run one version")]
     Version(u32),
     /// Sizes out of range.
+    #[error("the peer's segment has sizes out of range, or larger ones than our configuration")]
     Geometry,
 }
-
-impl std::fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SegmentError::System(e) => write!(f, "no memory for the segment: {e}"),
-            SegmentError::NotASegment => write!(f, "the peer did not send a sealed segment"),
-            SegmentError::Version(v) => {
-                write!(f, "the peer's segment has version {v}, ours is {VERSION}: run one version")
-            }
-            SegmentError::Geometry => write!(
-                f,
-                "the peer's segment has sizes out of range, or larger ones than our configuration"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
 
 /// How a segment begins.
 #[repr(C, align(64))]

@@ -18,35 +18,22 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 pub(super) const CHUNK: usize = 64 << 10;
 
 /// The peer broke the protocol; the connection must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Broken {
     /// A message made no sense.
-    Message(ProtocolError),
+    #[error("session protocol broken by the peer, connection reset: {0}")]
+    Message(#[from] ProtocolError),
     /// A position of a send buffer made no sense.
+    #[error("a send buffer position is out of range")]
     Position,
     /// Something before made no sense, as was logged.
+    #[error("a message before made no sense")]
     Before,
-}
-
-impl From<ProtocolError> for Broken {
-    fn from(e: ProtocolError) -> Self {
-        Broken::Message(e)
-    }
 }
 
 impl From<Overrun> for Broken {
     fn from(_: Overrun) -> Self {
         Broken::Position
-    }
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Broken::Message(e) => write!(f, "{e}"),
-            Broken::Position => write!(f, "a send buffer position is out of range"),
-            Broken::Before => write!(f, "a message before made no sense"),
-        }
     }
 }
 
