@@ -22,6 +22,7 @@ mod endpoint;
 mod event_bits;
 pub mod fork;
 mod handing_on;
+mod option_table;
 mod outcome;
 mod policy;
 mod readiness;

@@ -3,12 +3,9 @@
 use super::returned;
 use crate::real::hooks;
 use libc::{c_int, c_void, sockaddr, socklen_t};
-use sanshim_core::switch::bring_back::before_unhooked_use;
-use sanshim_core::switch::{options, table};
+use sanshim_core::switch::options::{self, Answer};
+use sanshim_core::switch::table;
 use sanshim_core::sys::{user, Errno};
-
-/// The kernel's number.
-const TCP_ZEROCOPY_RECEIVE: c_int = 35;
 
 /// The value of an option that is an int, if the program gave one that is large enough.
 fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
@@ -59,37 +56,15 @@ hooks! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void,
         length: *mut socklen_t) -> c_int
     = |real| {
-        // It receives.
-        if level == libc::IPPROTO_TCP
-            && name == TCP_ZEROCOPY_RECEIVE
-            && table::is_known(fd)
-            && !before_unhooked_use(fd)
-        {
-            return returned(Err(Errno(libc::EOPNOTSUPP))) as c_int;
-        }
-        if level == libc::SOL_SOCKET && name == libc::SO_ERROR && table::is_known(fd) {
-            let ours = options::error(fd);
-            let result = real(fd, level, name, value, length);
-            if let (Some(e), 0) = (ours, result) {
-                // SAFETY: the kernel has just written there.
-                unsafe { store(value, length, &e.to_ne_bytes()) };
-            }
-            return result;
+        let ours = if table::is_known(fd) { options::answer(fd, level, name) } else { None };
+        if let Some(Answer::Fails(e)) = ours {
+            return returned(Err(e)) as c_int;
         }
         let result = real(fd, level, name, value, length);
-        if result == 0 && table::is_known(fd) {
+        let answer = ours.filter(|_| result == 0);
+        if let Some(bytes) = answer.as_ref().and_then(Answer::bytes) {
             // SAFETY: the kernel has just written there.
-            unsafe {
-                if let Some(ours) = options::value(fd, level, name) {
-                    store(value, length, &ours.to_ne_bytes());
-                }
-                if level == libc::IPPROTO_TCP && name == libc::TCP_INFO {
-                    if let Some(state) = options::tcp_state(fd) {
-                        // tcpi_state is the first byte.
-                        store(value, length, &[state]);
-                    }
-                }
-            }
+            unsafe { store(value, length, bytes) };
         }
         result
     }

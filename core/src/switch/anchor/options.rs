@@ -1,7 +1,8 @@
-//! Socket options that the SAN honours itself; the anchor keeps what the program set. Which options these are by name:
-//! `descriptors/options`.
+//! Socket options that the SAN honours itself; the anchor keeps what the program set. Which options these are:
+//! [`option_table`](crate::switch::option_table).
 
 use crate::switch::anchor::user_timeout;
+use crate::switch::option_table::{SocketOption, OPTIONS};
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::{net, Fd};
@@ -25,13 +26,7 @@ pub(in crate::switch) fn note_low_water(stream: &Stream, value: i32) {
 
 /// Gives another socket the options that shape how bytes are sent and read.
 pub(in crate::switch) fn copy(from: Fd, to: Fd) {
-    const SHAPING: [(i32, i32); 4] = [
-        (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-        (libc::IPPROTO_TCP, libc::TCP_CORK),
-        (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
-        (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    ];
-    for (level, name) in SHAPING {
+    for SocketOption { level, name, .. } in OPTIONS.into_iter().filter(|one| one.is_copied()) {
         if let Ok(value) = net::option(from, level, name) {
             let _ = net::set_option(to, level, name, &value);
         }

@@ -1,5 +1,5 @@
-//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's. Begin here: which they are,
-//! by name. What each does to the anchor is in [`anchor::options`](crate::switch::anchor::options).
+//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's. Which options these are says
+//! [`option_table`](crate::switch::option_table), what each does to the anchor [`anchor::options`](crate::switch::anchor::options).
 
 use crate::reason::Reason;
 use crate::session::WayOut;
@@ -11,33 +11,28 @@ use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
+use crate::switch::option_table::{self, Topic};
 use crate::switch::readiness::events;
 use crate::switch::setup::{self, first_segment};
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::waiting::wait;
-use crate::sys::syn::TCP_SAVE_SYN;
 use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Of the kernel, in 64 bits on every machine; libc's own are [`libc::SO_RCVTIMEO`] and [`libc::SO_SNDTIMEO`].
-const SO_RCVTIMEO_NEW: i32 = 66;
-const SO_SNDTIMEO_NEW: i32 = 67;
 
 /// After setsockopt succeeded in the kernel: an option with an integer value.
 pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
     let Some(socket) = table::socket(fd) else { return };
-    if is_ours(level, name) {
+    let Some(option) = option_table::find(level, name) else { return };
+    if option.matters_to_move() {
         socket.has_options.store(true, Relaxed);
     }
     let Some(stream) = socket.stream() else { return };
-    match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => user_timeout::set(&stream, value),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
-            // The kernel doubles the value for its own overhead, and so do we.
-            options::fix_send_buffer(&stream, value.saturating_mul(2));
-        }
-        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+    match option.topic {
+        Topic::UserTimeout => user_timeout::set(&stream, value),
+        // The kernel doubles the value for its own overhead, and so do we.
+        Topic::SendBuffer => options::fix_send_buffer(&stream, value.saturating_mul(2)),
+        Topic::LowWater => {
             options::note_low_water(&stream, value);
             if ready::poll_readable(&stream) {
                 stream.make_edge();
@@ -50,27 +45,43 @@ pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
     }
 }
 
-/// Options that `inherit` and `unsupported` of the anchor would ask the kernel for, and who waits for its time-outs.
-fn is_ours(level: i32, name: i32) -> bool {
-    match level {
-        libc::SOL_SOCKET => matches!(
-            name,
-            libc::SO_SNDBUF
-                | libc::SO_SNDBUFFORCE
-                | libc::SO_RCVLOWAT
-                | libc::SO_PEEK_OFF
-                | libc::SO_TIMESTAMPING
-                | libc::SO_RCVTIMEO
-                | libc::SO_SNDTIMEO
-                | SO_RCVTIMEO_NEW
-                | SO_SNDTIMEO_NEW
-        ),
-        _ => level == libc::IPPROTO_TCP && name == libc::TCP_USER_TIMEOUT,
+/// What getsockopt answers in the kernel's stead.
+pub enum Answer {
+    /// The call fails.
+    Fails(Errno),
+    /// The value of an integer.
+    Integer([u8; 4]),
+    /// The first byte of a structure; the rest is the kernel's.
+    FirstByte([u8; 1]),
+}
+
+impl Answer {
+    /// What is stored in the place of the kernel's first bytes; `None`: the call fails.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Answer::Fails(_) => None,
+            Answer::Integer(bytes) => Some(bytes),
+            Answer::FirstByte(byte) => Some(byte),
+        }
+    }
+}
+
+/// Before getsockopt; `None`: the kernel's answer stands.
+pub fn answer(fd: Fd, level: i32, name: i32) -> Option<Answer> {
+    let integer = |value: Option<i32>| value.map(|value| Answer::Integer(value.to_ne_bytes()));
+    match option_table::find(level, name)?.topic {
+        Topic::Error => integer(error(fd)),
+        Topic::LowWater => integer(low_water(fd)),
+        Topic::State => tcp_state(fd).map(|state| Answer::FirstByte([state])),
+        Topic::ZeroCopyReceive if !bring_back::before_unhooked_use(fd) => {
+            Some(Answer::Fails(Errno(libc::EOPNOTSUPP)))
+        }
+        _ => None,
     }
 }
 
 /// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
-pub fn error(fd: Fd) -> Option<i32> {
+fn error(fd: Fd) -> Option<i32> {
     let socket = table::san(fd)?;
     ends::look(&socket, &socket.stream()?);
     broken_by(&socket).map(|_| take_error(&socket).map_or(0, |e| e.0))
@@ -105,17 +116,16 @@ fn broken_by(socket: &Socket) -> Option<Errno> {
     is_broken.then(|| stream.endpoint.broken_by())
 }
 
-/// Options whose value the kernel does not know for a SAN socket: the value, if it is one.
-pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
+/// SO_RCVLOWAT of a SAN socket.
+fn low_water(fd: Fd) -> Option<i32> {
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
-    let is_low_water = level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT;
-    is_low_water.then(|| stream.endpoint.receive.low_water.load(Relaxed) as i32)
+    Some(stream.endpoint.receive.low_water.load(Relaxed) as i32)
 }
 
 /// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
 /// the kernel's stands.
-pub fn tcp_state(fd: Fd) -> Option<u8> {
+fn tcp_state(fd: Fd) -> Option<u8> {
     const FIN_WAIT2: u8 = 5;
     const CLOSE_WAIT: u8 = 8;
     const CLOSE: u8 = 7;
@@ -144,26 +154,25 @@ pub fn look_for_close(fd: Fd) -> bool {
 
 /// Before an option is set that the SAN can not honour: the errno that says so. `value`: if it is an integer.
 pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errno> {
-    if level == libc::IPPROTO_TCP && name == TCP_SAVE_SYN {
-        first_segment::leave_to_program();
-    }
-    // The kernel's peek offset counts the anchor's bytes.
-    let is_on = value.is_some_and(|value| value >= 0);
-    if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && is_on {
-        return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
-    }
-    // The kernel would tell nothing of what goes over the SAN.
-    let timestamps = level == libc::SOL_SOCKET && name == libc::SO_TIMESTAMPING;
-    if timestamps && value.is_some_and(options::reports_what_is_sent) {
-        let is_back =
-            bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Second);
-        return (!is_back).then_some(Errno(libc::EOPNOTSUPP));
-    }
-    if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
-        let socket = table::socket(fd)?;
-        setup::stay_on_tcp(&socket, Reason::UnsupportedOption);
-        // As where the kernel has no TLS: programs encrypt themselves then.
-        return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
+    match option_table::find(level, name)?.topic {
+        Topic::FirstSegment => first_segment::leave_to_program(),
+        // The kernel's peek offset counts the anchor's bytes.
+        Topic::PeekOffset if value.is_some_and(|value| value >= 0) => {
+            return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
+        }
+        // The kernel would tell nothing of what goes over the SAN.
+        Topic::Timestamps if value.is_some_and(options::reports_what_is_sent) => {
+            let is_back =
+                bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Second);
+            return (!is_back).then_some(Errno(libc::EOPNOTSUPP));
+        }
+        Topic::UpperLayer => {
+            let socket = table::socket(fd)?;
+            setup::stay_on_tcp(&socket, Reason::UnsupportedOption);
+            // As where the kernel has no TLS: programs encrypt themselves then.
+            return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
+        }
+        _ => {}
     }
     None
 }
