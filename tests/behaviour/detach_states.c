@@ -227,6 +227,26 @@ static void closes_with_unread(int fd) {
 }
 MIXED_CASE(the_reset_of_a_peer_that_closed) { ask_the_first(sends_to_who_closed, closes_with_unread, false); }
 
+static void waits_for_more(int fd) {
+  char bytes[3];
+  put(fd, "unread");
+  step_done(0), step_wait(1);
+  atomic_store(&bt_shared->value[0], getpid());
+  UNTIL(flag(2));
+  EQ(recv(fd, bytes, 3, MSG_WAITALL), 1);
+  ERR(recv(fd, bytes, 3, 0), ECONNRESET);
+  SYS(close(fd));
+}
+static void closes_while_it_waits(int fd) {
+  step_wait(0);
+  put(fd, "c");
+  step_done(1);
+  UNTIL(flag(2));
+  sleep_ms(20);
+  SYS(close(fd));
+}
+MIXED_CASE(the_reset_of_a_peer_that_closes_afterwards) { ask_the_first(waits_for_more, closes_while_it_waits, false); }
+
 static void has_both_ends(int unused) {
   SYS(close(unused));
   struct pair p = open_pair(V4);

@@ -19,7 +19,7 @@ use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, file, net, Errno};
+use crate::sys::{blocking, file, net, poll, Errno, Fd};
 
 /// How long (ns) a thread sleeps between looks for more behind what it has looked at.
 const NAP_OF_LOOKER: u64 = 2_000_000;
@@ -89,9 +89,9 @@ pub(super) fn receive(
                 *got += n;
                 // An error that is behind them the kernel keeps: it would tell it once.
                 let is_all = || {
-                    flags & libc::MSG_WAITALL == 0
-                        && is_back()
+                    is_back()
                         && net::unread(stream.anchor) == Some(0)
+                        && (flags & libc::MSG_WAITALL == 0 || has_error(stream.anchor))
                 };
                 if to.remaining() == 0 || is_all() {
                     return Some(Outcome::Done(Ok(*got)));
@@ -206,6 +206,11 @@ fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
     }
 }
 
+/// True if the kernel has an error of the connection to tell.
+fn has_error(anchor: Fd) -> bool {
+    poll::poll_one(anchor, 0).is_ok_and(|events| events & libc::POLLERR != 0)
+}
+
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
 #[cold]
 pub(super) fn rest_from_kernel(
@@ -228,6 +233,10 @@ pub(super) fn rest_from_kernel(
         let mut one = [libc::pollfd { fd: anchor, events, revents: 0 }];
         // A read that has bytes ends before an urgent one, which the kernel's would not know.
         if blocking::poll(&mut one, time, None) != Ok(1) || net::is_at_mark(anchor) {
+            break;
+        }
+        if net::unread(anchor) == Some(0) && has_error(anchor) {
+            // The next call is told, and the kernel tells it once.
             break;
         }
         match to.with_pieces(usize::MAX, |pieces| net::receive_into(anchor, pieces, 0)) {
