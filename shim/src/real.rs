@@ -202,6 +202,7 @@ macro_rules! hooks {
                     function($($arg),*)
                 }
             };
+            let _call = ::sanshim_core::sys::lock_order::HookCall::begin();
             let succeeded = |result: &$result| !$crate::real::Failure::is_failure(result);
             ::sanshim_core::sys::errno::kept_if(succeeded, || {
                 // SAFETY: the same contract.

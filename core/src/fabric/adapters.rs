@@ -4,10 +4,11 @@ use super::helper;
 use super::link::Port;
 use super::source;
 use crate::provider::interface::client::*;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// How long (ns) it is believed that an address has no adapter.
 const ABSENCE: u64 = 5_000_000_000;
@@ -18,9 +19,9 @@ type Place = (IpAddr, Result<&'static Port, u64>);
 /// What the provider of this process serves.
 pub(super) struct Fabric {
     provider: Provider,
-    ports: Mutex<Vec<Place>>,
+    ports: RankedMutex<Vec<Place>>,
     /// Those in use once more, for who must not wait while another one is opened.
-    in_use: Mutex<Vec<&'static Port>>,
+    in_use: RankedMutex<Vec<&'static Port>>,
 }
 
 /// What this process found; never freed. A fork child looks for itself: what its parent found is its parent's.
@@ -39,7 +40,9 @@ pub(super) fn fabric() -> Option<&'static Fabric> {
                 return None;
             }
             let provider = Provider::open(&library).ok()?;
-            Some(Fabric { provider, ports: Mutex::default(), in_use: Mutex::default() })
+            let ports = RankedMutex::new(LockRank::Ports, Vec::new());
+            let in_use = RankedMutex::new(LockRank::PortsInUse, Vec::new());
+            Some(Fabric { provider, ports, in_use })
         })
         .as_ref()
 }
@@ -54,19 +57,19 @@ pub(super) fn forget(port: &Port) {
     if let Some(fabric) = fabric() {
         let is_it =
             |one: &Result<&'static Port, u64>| matches!(one, Ok(one) if std::ptr::eq(*one, port));
-        fabric.ports().retain(|(_, one)| !is_it(one));
-        fabric.in_use().retain(|one| !std::ptr::eq(*one, port));
+        fabric.ports.lock().retain(|(_, one)| !is_it(one));
+        fabric.in_use.lock().retain(|one| !std::ptr::eq(*one, port));
     }
 }
 
 /// The ports in use.
 pub(super) fn in_use() -> Vec<&'static Port> {
-    present().map_or_else(Vec::new, |fabric| fabric.in_use().clone())
+    present().map_or_else(Vec::new, |fabric| fabric.in_use.lock().clone())
 }
 
 /// True if that is so of any port in use.
 pub(super) fn any_port(is_one: impl FnMut(&&'static Port) -> bool) -> bool {
-    present().is_some_and(|fabric| fabric.in_use().iter().any(is_one))
+    present().is_some_and(|fabric| fabric.in_use.lock().iter().any(is_one))
 }
 
 fn present() -> Option<&'static Fabric> {
@@ -93,7 +96,7 @@ fn found() -> &'static OnceLock<Option<Fabric>> {
 impl Fabric {
     /// The adapter of a local address, opened when it is first asked for.
     pub(super) fn port(&self, local: IpAddr) -> Option<&'static Port> {
-        let mut ports = self.ports();
+        let mut ports = self.ports.lock();
         let now = time::now();
         ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
         if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
@@ -117,7 +120,7 @@ impl Fabric {
         if !helper::start() {
             return;
         }
-        self.in_use().push(port);
+        self.in_use.lock().push(port);
         if let Some(descriptor) = port.device.descriptor() {
             helper::watch(descriptor);
         }
@@ -125,13 +128,5 @@ impl Fabric {
             helper::watch_removal(descriptor);
         }
         helper::wake();
-    }
-
-    fn ports(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn in_use(&self) -> MutexGuard<'_, Vec<&'static Port>> {
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,12 @@
 //! Keeps a process from forking while something is changed that is the process's own, and tells a process of its
 //! fork relatives. Knows of nothing that is changed.
 
+use crate::sys::lock_order::{LockRank, RankGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Held for reading by who makes, changes or ends what is the process's own, and for writing over a fork: so the child
-/// finds no lock of ours, nor of a provider's, taken by a thread that it does not have. Before all other
-/// locks of the fabric.
+/// finds no lock of ours, nor of a provider's, taken by a thread that it does not have.
 static FORK: RwLock<()> = RwLock::new(());
 
 /// Changes in every fork child.
@@ -19,16 +19,16 @@ pub(super) fn generation() -> u32 {
 }
 
 /// No fork while it is there.
-pub(super) type Gate = RwLockReadGuard<'static, ()>;
+pub(super) type Gate = RankGuard<RwLockReadGuard<'static, ()>>;
 
 /// No fork until the result is dropped.
 pub(super) fn no_fork() -> Gate {
-    FORK.read().unwrap_or_else(PoisonError::into_inner)
+    RankGuard::new(LockRank::ForkGate, || FORK.read())
 }
 
 /// Nothing but a fork until the result is dropped.
-pub(super) fn only_fork() -> RwLockWriteGuard<'static, ()> {
-    FORK.write().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn only_fork() -> RankGuard<RwLockWriteGuard<'static, ()>> {
+    RankGuard::new(LockRank::ForkGate, || FORK.write())
 }
 
 /// In a fork child: it is another process than its parent.

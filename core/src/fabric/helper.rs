@@ -4,10 +4,11 @@
 //! There is none until the first port is opened. It blocks all signals. In a fork child there is none.
 
 use super::mailbox::{Address, Mailbox, Message};
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
 use crate::sys::{file, hidden, poll, time, Errno, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// What a descriptor in the set is about: other processes or threads, the removal of a device, anything else.
 const KICK: u64 = 0;
@@ -49,7 +50,7 @@ static WORK: OnceLock<Work> = OnceLock::new();
 /// Something is under way that what completes may bring on.
 static BUSY: AtomicBool = AtomicBool::new(false);
 static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
-static STARTING: Mutex<()> = Mutex::new(());
+static STARTING: RankedMutex<()> = RankedMutex::new(LockRank::HelperStarts, ());
 
 /// Before the thread is needed: what it does.
 pub(super) fn install(work: Work) {
@@ -66,7 +67,7 @@ fn helper() -> Option<&'static Helper> {
         return Some(helper);
     }
     let work = WORK.get()?;
-    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _starting = STARTING.lock();
     if let Some(helper) = present() {
         return Some(helper);
     }

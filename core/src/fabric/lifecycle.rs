@@ -3,6 +3,7 @@
 use super::background::{self, HelperCalls};
 use super::source::Source;
 use super::{adapters, fork_gate, helper, link, mailbox, meeting, sharing};
+use crate::sys::lock_order::RankGuard;
 use crate::sys::{file, packet, Errno};
 use std::sync::RwLockWriteGuard;
 
@@ -33,7 +34,7 @@ pub fn call(helper: u64) -> Result<(), Errno> {
 
 /// Held over a fork, by parent and child.
 pub(crate) struct Forking {
-    _nobody_else: RwLockWriteGuard<'static, ()>,
+    _nobody_else: RankGuard<RwLockWriteGuard<'static, ()>>,
 }
 
 /// Before a fork. Signals are held back.

@@ -3,6 +3,7 @@
 //! The word holds the owner's thread id. So a waiter can see that the owner is gone, and take the lock over. The lock
 //! must lie in memory that the peer of a connection cannot write.
 
+use super::lock_order::LockRank;
 use super::thread::own_tid;
 use super::{futex, process};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,20 +31,20 @@ pub enum Busy {
     Reentered,
 }
 
-/// The lock. Memory of zeros is an unlocked one.
+/// The lock, of a [`LockRank`] by its number. Memory of zeros is an unlocked one.
 #[repr(transparent)]
 #[derive(Debug, Default)]
-pub struct FamilyLock(AtomicU32);
+pub(crate) struct FamilyLock<const RANK: u8>(AtomicU32);
 
-impl FamilyLock {
+impl<const RANK: u8> FamilyLock<RANK> {
     /// Unlocked.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
     /// Takes the lock if it is free. Acquire.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Result<(), Busy> {
+    fn try_lock(&self) -> Result<(), Busy> {
         let tid = own_tid();
         match self.0.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(()),
@@ -54,12 +55,14 @@ impl FamilyLock {
 
     /// Waits for the lock and takes it. Fails only if the calling thread already holds it.
     #[inline]
-    pub fn lock(&self) -> Result<Acquired, Busy> {
-        match self.try_lock() {
-            Ok(()) => Ok(Acquired::Clean),
-            Err(Busy::Reentered) => Err(Busy::Reentered),
-            Err(Busy::Other) => Ok(self.lock_slowly()),
-        }
+    pub(crate) fn lock(&self) -> Result<Acquired, Busy> {
+        let acquired = match self.try_lock() {
+            Ok(()) => Acquired::Clean,
+            Err(Busy::Reentered) => return Err(Busy::Reentered),
+            Err(Busy::Other) => self.lock_slowly(),
+        };
+        std::mem::forget(LockRank::of(RANK).taken());
+        Ok(acquired)
     }
 
     #[cold]
@@ -108,14 +111,10 @@ impl FamilyLock {
         }
     }
 
-    /// The thread that has the lock; 0 if none has it.
-    pub fn holder(&self) -> u32 {
-        self.0.load(Ordering::Relaxed) & !CONTENDED
-    }
-
     /// Gives the lock back. Release.
     #[inline]
     pub(crate) fn unlock(&self) {
+        LockRank::of(RANK).released();
         if self.0.swap(0, Ordering::Release) & CONTENDED != 0 {
             futex::wake(&self.0, 1);
         }
@@ -128,8 +127,13 @@ impl FamilyLock {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
     }
 
+    /// In a fork child, for a lock in copied memory that the thread held which forked: it is the thread's now.
+    pub(crate) fn adopt(&self) {
+        self.0.store(own_tid(), Ordering::Relaxed);
+    }
+
     /// In a fork child, for locks in copied memory. The thread that held it does not exist here.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }

@@ -23,6 +23,7 @@ pub mod jump;
 pub(crate) mod lender;
 pub(crate) mod limits;
 pub mod lock;
+pub mod lock_order;
 pub mod mounts;
 pub mod net;
 mod no_limit;

@@ -9,26 +9,14 @@
 //! does not answer: whoever adds one names only what is the kernel's own, or what [`folder::open_within`](super::folder::open_within)
 //! opens.
 
-use std::cell::Cell;
+use super::lock_order::{held, LockRank};
 use std::ffi::c_int;
 use syscalls::{syscall, Sysno};
 
-thread_local! {
-    static HELD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The calling thread has the lock from now on, or not any more.
-pub(crate) fn note(held: bool) {
-    HELD.set(held);
-}
-
 /// Before a system call. Ends the process if that may wait while the lock is held.
 pub(crate) fn check(call: Sysno, arguments: &[usize]) {
-    if HELD.get() && may_wait(call, arguments) {
-        HELD.set(false);
-        let trace = std::backtrace::Backtrace::force_capture();
-        eprintln!("sanshim: {call:?}{arguments:x?} may wait under the structure lock\n{trace}");
-        std::process::abort();
+    if held::has(LockRank::Structure) && may_wait(call, arguments) {
+        held::end_process(format_args!("{call:?}{arguments:x?} may wait"));
     }
 }
 

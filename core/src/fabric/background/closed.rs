@@ -3,7 +3,7 @@
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper;
-use crate::fabric::link::{lock_closed, Closed, Link, Tell};
+use crate::fabric::link::{Closed, Link, Tell, CLOSED_LINKS};
 use crate::fabric::sharing::invitations;
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
@@ -66,7 +66,7 @@ impl Closed {
 
 /// Ends the closed links whose peers have everything; true if there are others.
 pub(super) fn end_closed() -> bool {
-    let mut closed = lock_closed();
+    let mut closed = CLOSED_LINKS.lock();
     let mut over = Vec::new();
     let mut at = 0;
     while at < closed.len() {
@@ -94,7 +94,7 @@ pub(in crate::fabric) fn finish(patience: u64) {
         let _gate = no_fork();
         let leaving = time::now() - since < LEAVING;
         // Relatives that use one are to take control of it.
-        lock_closed().iter().all(|one| match one.link.is_foreign() {
+        CLOSED_LINKS.lock().iter().all(|one| match one.link.is_foreign() {
             true => !one.look_for_control(),
             false => one.is_used() && !(leaving && one.link.offer_control()),
         }) && !adapters::any_port(|port| port.any_link(Link::keeps_anchor))

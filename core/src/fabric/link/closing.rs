@@ -7,10 +7,11 @@ use super::state::{stage, Link};
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper;
 use crate::provider::shm;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Who else may use a link that one process closed: its fork relatives.
 pub(crate) trait Users: Send {
@@ -26,16 +27,13 @@ pub(in crate::fabric) struct Closed {
     pub(in crate::fabric) since: u64,
 }
 
-static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
-
 /// Links that were closed and have not ended.
-pub(in crate::fabric) fn lock_closed() -> MutexGuard<'static, Vec<Closed>> {
-    CLOSED.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(in crate::fabric) static CLOSED_LINKS: RankedMutex<Vec<Closed>> =
+    RankedMutex::new(LockRank::ClosedLinks, Vec::new());
 
 /// In a fork child: those are the parent's, which alone keeps TCP's ends back.
 pub(in crate::fabric) fn after_fork_in_child() {
-    let closed = std::mem::take(&mut *lock_closed());
+    let closed = std::mem::take(&mut *CLOSED_LINKS.lock());
     closed.iter().for_each(|one| one.link.let_anchor_go());
     std::mem::forget(closed);
 }
@@ -57,7 +55,7 @@ impl Link {
         if !helper::is_there() {
             return;
         }
-        lock_closed().push(Closed { link: self.clone(), users, since: time::now() });
+        CLOSED_LINKS.lock().push(Closed { link: self.clone(), users, since: time::now() });
         helper::set_busy(true);
         self.notify_helper();
         helper::wake();

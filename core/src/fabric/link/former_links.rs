@@ -4,8 +4,9 @@
 use super::ended;
 use super::state::{Link, Port};
 use super::wire::Wire;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// How long (ns) a queue pair is kept in whose place there is another one: its peer's last message is
 /// acknowledged by then.
@@ -14,54 +15,48 @@ const REPLACED: u64 = 1_000_000_000;
 /// A queue pair in whose place there is another one, and since when. It ends before its link's memory.
 type Replaced = (Wire, Arc<Link>, u64);
 
-static REPLACED_PAIRS: Mutex<Vec<Replaced>> = Mutex::new(Vec::new());
+static REPLACED_PAIRS: RankedMutex<Vec<Replaced>> =
+    RankedMutex::new(LockRank::ReplacedPairs, Vec::new());
 /// Links of which relatives have control now.
-static GIVEN: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
-
-fn replaced() -> MutexGuard<'static, Vec<Replaced>> {
-    REPLACED_PAIRS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn given() -> MutexGuard<'static, Vec<Weak<Link>>> {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static GIVEN: RankedMutex<Vec<Weak<Link>>> = RankedMutex::new(LockRank::GivenLinks, Vec::new());
 
 /// In a fork child: all of it is the parent's.
 pub(in crate::fabric) fn after_fork_in_child() {
-    std::mem::forget(std::mem::take(&mut *replaced()));
-    std::mem::forget(std::mem::take(&mut *given()));
+    std::mem::forget(std::mem::take(&mut *REPLACED_PAIRS.lock()));
+    std::mem::forget(std::mem::take(&mut *GIVEN.lock()));
 }
 
 /// Control of a link went to a relative, who may give it back.
 pub(super) fn gave(link: &Arc<Link>) {
-    let mut given = given();
+    let mut given = GIVEN.lock();
     given.retain(|one| one.strong_count() > 0 && !std::ptr::eq(one.as_ptr(), &**link));
     given.push(Arc::downgrade(link));
 }
 
 /// The links of that name which relatives have.
 pub(in crate::fabric) fn find(id: u64) -> Vec<Arc<Link>> {
-    let all: Vec<_> = given().iter().filter_map(Weak::upgrade).collect();
+    let all: Vec<_> = GIVEN.lock().iter().filter_map(Weak::upgrade).collect();
     all.into_iter().filter(|one| one.id() == id).collect()
 }
 
 /// Ends a queue pair whose link goes on over another, in a moment.
 pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
-    replaced().push((wire, link, time::now()));
+    REPLACED_PAIRS.lock().push((wire, link, time::now()));
 }
 
 /// Ends replaced queue pairs whose peers know by now; true if there are others. By the helper.
 pub(in crate::fabric) fn end_replaced() -> bool {
     let now = time::now();
-    let over: Vec<_> = replaced().extract_if(.., |(.., since)| now - *since > REPLACED).collect();
+    let over: Vec<_> =
+        REPLACED_PAIRS.lock().extract_if(.., |(.., since)| now - *since > REPLACED).collect();
     for (wire, link, _) in over {
         wire.end();
         ended::keep(link, Some(wire));
     }
-    !replaced().is_empty()
+    !REPLACED_PAIRS.lock().is_empty()
 }
 
 /// The device of a port was removed. By the helper.
 pub(in crate::fabric) fn forget_port(port: &Port) {
-    replaced().retain(|(_, link, _)| !std::ptr::eq(link.port(), port));
+    REPLACED_PAIRS.lock().retain(|(_, link, _)| !std::ptr::eq(link.port(), port));
 }

@@ -43,7 +43,7 @@ mod waking;
 mod wire;
 
 pub(crate) use closing::Users;
-pub(super) use closing::{after_fork_in_child, lock_closed, Closed};
+pub(super) use closing::{after_fork_in_child, Closed, CLOSED_LINKS};
 pub(crate) use controller::Controller;
 pub(super) use outgoing::Tell;
 pub(crate) use state::Link;

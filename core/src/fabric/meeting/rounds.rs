@@ -7,14 +7,17 @@ use crate::fabric::link::Port;
 use crate::fabric::{adapters, helper};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What was asked for and the helper has not seen. To be held for moments.
-static ASKED: Mutex<Vec<Arc<Appointment>>> = Mutex::new(Vec::new());
+static ASKED: RankedMutex<Vec<Arc<Appointment>>> = RankedMutex::new(LockRank::Asked, Vec::new());
 /// The helper's.
-static STATE: Mutex<State> =
-    Mutex::new(State { listening: Vec::new(), awaited: Vec::new(), approaches: Vec::new() });
+static STATE: RankedMutex<State> = RankedMutex::new(
+    LockRank::Meeting,
+    State { listening: Vec::new(), awaited: Vec::new(), approaches: Vec::new() },
+);
 
 struct State {
     listening: Vec<Listening>,
@@ -22,24 +25,16 @@ struct State {
     approaches: Vec<Approach>,
 }
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn asked() -> MutexGuard<'static, Vec<Arc<Appointment>>> {
-    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Has the helper see to it. Signals are held back.
 pub(super) fn ask(appointment: Arc<Appointment>) {
-    asked().push(appointment);
+    ASKED.lock().push(appointment);
     helper::wake();
 }
 
 /// In a fork child: all of it is the parent's.
 pub(in crate::fabric) fn after_fork_in_child() {
-    std::mem::forget(std::mem::take(&mut *asked()));
-    let mut state = state();
+    std::mem::forget(std::mem::take(&mut *ASKED.lock()));
+    let mut state = STATE.lock();
     std::mem::forget(std::mem::take(&mut state.listening));
     std::mem::forget(std::mem::take(&mut state.awaited));
     std::mem::forget(std::mem::take(&mut state.approaches));
@@ -47,8 +42,8 @@ pub(in crate::fabric) fn after_fork_in_child() {
 
 /// What the helper does; true if it is to look again in a while, whatever happens.
 pub(in crate::fabric) fn progress() -> bool {
-    let fresh = std::mem::take(&mut *asked());
-    let mut state = state();
+    let fresh = std::mem::take(&mut *ASKED.lock());
+    let mut state = STATE.lock();
     for appointment in fresh {
         state.begin(appointment);
     }
@@ -61,7 +56,7 @@ pub(in crate::fabric) fn progress() -> bool {
 
 /// How long (ns) until there is something to do although nothing happens; `None`: there is nothing.
 pub(in crate::fabric) fn next_due() -> Option<u64> {
-    let state = state();
+    let state = STATE.lock();
     let awaited = state.awaited.iter().map(|one| one.appointment.since + AWAITED_FOR);
     let due = awaited.chain(state.approaches.iter().map(Approach::due)).min()?;
     Some(due.saturating_sub(time::now()).max(100_000))
@@ -69,7 +64,7 @@ pub(in crate::fabric) fn next_due() -> Option<u64> {
 
 /// A port is retired: nobody is met there any more.
 pub(in crate::fabric) fn retire(port: &'static Port) {
-    let mut state = state();
+    let mut state = STATE.lock();
     let is_its = |other: &Port| std::ptr::eq(other, port);
     for mut one in state.awaited.extract_if(.., |one| is_its(one.port)) {
         one.dismiss(Reason::NoDevice);

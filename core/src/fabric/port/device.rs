@@ -102,7 +102,7 @@ impl Device {
             looks: AtomicU32::new(0),
             woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),
-            notification: Notification::default(),
+            notification: Notification::new(),
         })
     }
 

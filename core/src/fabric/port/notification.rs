@@ -7,18 +7,17 @@
 use super::device::Device;
 use crate::fabric::fork_gate::generation;
 use crate::fabric::helper;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
 use crate::sys::Fd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Mutex, PoisonError};
 
 /// Part of a device.
-#[derive(Default)]
 pub(super) struct Notification {
     /// The helper does not get it. Changed with `changing` held.
     is_programs: AtomicBool,
-    changing: Mutex<()>,
+    changing: RankedMutex<()>,
     /// Threads asleep on links of the port.
     asleep: AtomicU32,
     /// The program may sleep by other means than those: on an epoll set, or until a signal.
@@ -28,6 +27,16 @@ pub(super) struct Notification {
 }
 
 impl Notification {
+    pub(super) fn new() -> Self {
+        Notification {
+            is_programs: AtomicBool::new(false),
+            changing: RankedMutex::new(LockRank::Notification, ()),
+            asleep: AtomicU32::new(0),
+            elsewhere: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+        }
+    }
+
     fn is_helpers(&self) -> bool {
         !self.is_programs.load(SeqCst)
     }
@@ -64,7 +73,7 @@ impl Device {
         let notification = &self.notification;
         // Who is in here in a handler interrupted nobody who is.
         let _held = SignalsHeld::new();
-        let _changing = notification.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = notification.changing.lock();
         if notification.is_programs.swap(program, SeqCst) != program {
             self.with_descriptor(|descriptor| helper::notify(descriptor, !program));
         }

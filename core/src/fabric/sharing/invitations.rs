@@ -9,18 +9,21 @@ use crate::fabric::mailbox::{Address, Invitation};
 use crate::fabric::reception::Reception;
 use crate::fabric::request::{self, Cookie, Purpose, MAGIC};
 use crate::provider::interface::client::*;
+use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::time;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Connection requests that wait for the helper.
 const BACKLOG: u32 = 256;
 /// How long (ns) the helper looks by itself for control that was asked for; then it is told, when the peer comes.
 const SOON: u64 = 5_000_000_000;
 
-static STATE: Mutex<State> =
-    Mutex::new(State { listening: Vec::new(), expected: Vec::new(), early: Vec::new() });
+static STATE: RankedMutex<State> = RankedMutex::new(
+    LockRank::Invitations,
+    State { listening: Vec::new(), expected: Vec::new(), early: Vec::new() },
+);
 
 struct State {
     listening: Vec<Reception>,
@@ -40,13 +43,9 @@ struct Expected {
     link: Arc<Link>,
 }
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// In a fork child: all of it is the parent's.
 pub(in crate::fabric) fn after_fork_in_child() {
-    let mut state = state();
+    let mut state = STATE.lock();
     std::mem::forget(std::mem::take(&mut state.listening));
     std::mem::forget(std::mem::take(&mut state.expected));
     std::mem::forget(std::mem::take(&mut state.early));
@@ -62,7 +61,7 @@ pub(in crate::fabric) fn invite(link: &Arc<Link>, local: IpAddr) -> Option<Invit
 
 /// [`invite`] by who keeps the process from forking.
 pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Option<Invitation> {
-    let known = state().expected.iter_mut().find(|one| one.is_of(link)).map(|one| {
+    let known = STATE.lock().expected.iter_mut().find(|one| one.is_of(link)).map(|one| {
         one.since = time::now();
         one.cookie
     });
@@ -71,7 +70,7 @@ pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Optio
     let (_, mailbox) = helper::mailbox()?;
     // What it needs, it is to have before anything is asked for.
     port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
-    let mut state = state();
+    let mut state = STATE.lock();
     let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
         Some(one) => one.number().ok()?,
         None => {
@@ -98,7 +97,7 @@ pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Optio
 
 /// This process wants it no more.
 pub(in crate::fabric) fn revoke_of(link: &Link) {
-    state().expected.retain(|one| !one.is_of(link));
+    STATE.lock().expected.retain(|one| !one.is_of(link));
 }
 
 impl Expected {
@@ -113,14 +112,14 @@ impl Expected {
 
 /// A port is retired: nobody comes there any more. By the helper.
 pub(in crate::fabric) fn retire(port: &'static Port) {
-    let mut state = state();
+    let mut state = STATE.lock();
     state.listening.retain(|one| !std::ptr::eq(one.port, port));
     state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
 }
 
 /// What the helper, whose mailbox that is, does; true if something is under way.
 pub(in crate::fabric) fn progress(mailbox: Address) -> bool {
-    let mut state = state();
+    let mut state = STATE.lock();
     let state = &mut *state;
     let mut came = std::mem::take(&mut state.early);
     state.take_requests(&mut came);

@@ -25,6 +25,7 @@ use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
 use crate::sys::lender::Lender;
 use crate::sys::lock::FamilyLock;
+use crate::sys::lock_order::LockRank;
 use crate::sys::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
@@ -269,7 +270,7 @@ pub(crate) struct Endpoint {
     /// Which of our signals the bell rang for.
     pub(crate) called: Calls,
     /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
-    pub(crate) anchor: FamilyLock,
+    pub(crate) anchor: FamilyLock<{ LockRank::Anchor as u8 }>,
     /// 1: a ring may lie on the bell, because who was woken by it left it to others.
     pub(crate) rang: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.

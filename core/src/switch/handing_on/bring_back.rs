@@ -14,6 +14,7 @@ use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::unpublished;
 use crate::sys::lock::FamilyLock;
+use crate::sys::lock_order::LockRank;
 use crate::sys::process::{is_borrowed, owner};
 use crate::sys::{file, hidden, sockets_of, user, Fd};
 use smallvec::SmallVec;
@@ -93,7 +94,7 @@ pub fn before_other_pids() -> bool {
 }
 
 /// One thread at a time brings all connections back.
-static BRINGING_BACK: FamilyLock = FamilyLock::new();
+static BRINGING_BACK: FamilyLock<{ LockRank::BringingBack as u8 }> = FamilyLock::new();
 
 /// In a fork child.
 pub(in crate::switch) fn after_fork_in_child() {

@@ -12,6 +12,7 @@ use crate::switch::spin;
 use crate::switch::stream::counters::{self, Event};
 use crate::sys::actions::Times;
 use crate::sys::lock::FamilyLock;
+use crate::sys::lock_order::LockRank;
 use crate::sys::{file, hidden, poll, time, Errno, Fd, Result};
 use std::cell::Cell;
 use std::cell::UnsafeCell;
@@ -47,8 +48,8 @@ pub struct Set {
     /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
     pub(in crate::switch) kernel_was_passed_over: AtomicBool,
     pub(in crate::switch) spin: spin::History,
-    /// Guards `inner`. Taken after the structure lock, never before it.
-    pub(in crate::switch) lock: FamilyLock,
+    /// Guards `inner`.
+    pub(in crate::switch) lock: FamilyLock<{ LockRank::EpollSet as u8 }>,
     inner: UnsafeCell<Inner>,
 }
 

@@ -6,11 +6,10 @@
 
 use crate::sys::handlers::Undisturbed;
 use crate::sys::lock::FamilyLock;
-#[cfg(debug_assertions)]
-use crate::sys::under_lock;
+use crate::sys::lock_order::LockRank;
 use std::cell::UnsafeCell;
 
-static LOCK: FamilyLock = FamilyLock::new();
+static LOCK: FamilyLock<{ LockRank::Structure as u8 }> = FamilyLock::new();
 
 /// The lock, held.
 pub(crate) struct Structure {
@@ -24,23 +23,18 @@ impl Structure {
     pub(crate) fn lock() -> Structure {
         let signals = Undisturbed::begin();
         let is_outermost = LOCK.lock().is_ok();
-        #[cfg(debug_assertions)]
-        under_lock::note(true);
         Structure { is_outermost, _signals: signals }
     }
 
     /// In a fork child of a process that held the lock over the fork: it is the child's now.
     pub(crate) fn adopt_after_fork(&mut self) {
-        LOCK.reset();
-        let _ = LOCK.lock();
+        LOCK.adopt();
     }
 }
 
 impl Drop for Structure {
     fn drop(&mut self) {
         if self.is_outermost {
-            #[cfg(debug_assertions)]
-            under_lock::note(false);
             LOCK.unlock();
         }
     }

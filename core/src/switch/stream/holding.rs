@@ -6,6 +6,7 @@ use super::Stream;
 use crate::provider::shm::Registration;
 use crate::sys::jump::Jump;
 use crate::sys::lock::NOBODY;
+use crate::sys::lock_order;
 use crate::sys::thread::{with_notes, Note, MOST_NOTES};
 use crate::sys::{process, time};
 use std::marker::PhantomData;
@@ -71,6 +72,7 @@ unsafe fn stream_of(note: &Note) -> Option<&Stream<'_>> {
 /// Before the calling thread jumps out of a signal handler: lets go of what calls have hold of that will never return.
 /// What they left half done is put right, as after a holder that died, by whoever comes next.
 pub fn before_jump(jump: &Jump) {
+    lock_order::forget_all();
     with_notes(|notes| {
         let passed = |note: &Note| jump.passes(note.about.get() as usize);
         for note in notes.iter().filter(|note| !note.about.get().is_null() && passed(note)) {

@@ -7,9 +7,11 @@ use super::tests::Ends;
 use super::tests::GEOMETRY;
 use super::Stream;
 use crate::provider::shm::{Refusal, Right};
+use crate::sys::lock_order::HookCall;
 use crate::sys::process;
 
 fn takes_in(stream: &Stream) {
+    let _call = HookCall::begin();
     let _held = stream.lock_receive().unwrap();
     stream.absorb().unwrap();
 }

@@ -11,6 +11,7 @@ use crate::provider::shm::Geometry;
 use crate::session::transfer::Call;
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
+use crate::sys::lock_order::HookCall;
 use crate::sys::process;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -18,6 +19,7 @@ const SMALL: Call = Call { number: 0, directly: false };
 
 /// Sends what fits.
 pub(super) fn send(stream: &Stream, bytes: &[u8]) -> Moved {
+    let _call = HookCall::begin();
     let _held = stream.lock_send().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() }];
     stream.send(&mut Buffers::new(&one).unwrap()).unwrap()
@@ -25,6 +27,7 @@ pub(super) fn send(stream: &Stream, bytes: &[u8]) -> Moved {
 
 /// Receives what is there, at most `most` bytes.
 pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
+    let _call = HookCall::begin();
     let mut bytes = vec![0u8; most];
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];

@@ -10,6 +10,7 @@ use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::switch::endpoint::control::{Control, Slept};
 use crate::switch::endpoint::Endpoint;
 use crate::sys::lock::Busy;
+use crate::sys::lock_order::{HeldRank, LockRank};
 use crate::sys::{Errno, Fd};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -73,6 +74,7 @@ pub(crate) struct Held<'a> {
     control: &'a Control,
     /// Another process had control before (D2).
     pub(crate) swapped: bool,
+    _rank: HeldRank,
     _hold: Hold<'a>,
 }
 
@@ -147,7 +149,8 @@ impl<'a> Stream<'a> {
         if taken.from_the_dead {
             self.recover_sender();
         }
-        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
+        let rank = LockRank::Send.taken();
+        Ok(Held { control: lock, swapped: taken.swapped, _rank: rank, _hold: hold })
     }
 
     /// True while the holder of the send lock waits for the peer in an RDMA transfer. Another send would wait for that, so
@@ -168,14 +171,15 @@ impl<'a> Stream<'a> {
         if taken.from_the_dead {
             self.recover_receiver();
         }
-        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
+        let rank = LockRank::Receive.taken();
+        Ok(Held { control: lock, swapped: taken.swapped, _rank: rank, _hold: hold })
     }
 
     /// Control of a direction, if it is free and this process had it last.
     #[inline(always)]
     pub(super) fn hold_again<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
-        control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
+        control.try_lock_again().then(|| self.held(control, hold))
     }
 
     /// Control of a direction, if it is free, for something that is no transfer of the calling process. The process that
@@ -183,7 +187,15 @@ impl<'a> Stream<'a> {
     #[inline]
     pub(crate) fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
-        control.try_borrow().then(|| Held { control, swapped: false, _hold: hold })
+        control.try_borrow().then(|| self.held(control, hold))
+    }
+
+    /// A lock that was free.
+    #[inline(always)]
+    fn held<'b>(&self, control: &'b Control, hold: Hold<'b>) -> Held<'b> {
+        let is_send = std::ptr::eq(control, &self.endpoint.send.lock);
+        let rank = if is_send { LockRank::Send } else { LockRank::Receive }.tried();
+        Held { control, swapped: false, _rank: rank, _hold: hold }
     }
 
     /// Takes control of a direction, and tells `sanctl` when it comes from another process.
