@@ -10,6 +10,7 @@ use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
 use crate::session::{self, InEvent, Inbound, Misplaced, OutEvent, Outbound, WayIn, WayOut};
+use crate::switch::anchor::returning;
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -271,7 +272,7 @@ pub(in crate::switch) fn has_turned(stream: &Stream) -> bool {
 pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     // An error that was found here the kernel does not tell again.
     let state = stream.endpoint.state();
-    let has_error = state.has(flag::RESET) && !state.has(flag::ERROR_REPORTED);
+    let has_error = state.has(returning::ENDED) && !state.has(flag::ERROR_REPORTED);
     if has_turned(stream) || has_error {
         return false;
     }

@@ -106,7 +106,7 @@ pub(in crate::switch) fn bring_back(
 /// what the kernel says of the anchor is all there is to learn.
 fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
-    let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
+    let is_told = !e.has(returning::ENDED) || e.has(flag::ERROR_REPORTED);
     let is_under_way = returning::is_half_left(stream) || returning::is_kernels(stream);
     if !e.has(flag::ANCHOR_ENDED) || !is_told || is_under_way {
         return false;

@@ -1,5 +1,5 @@
 //! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's. Which options these are says
-//! [`option_table`](crate::switch::option_table), what each does to the anchor [`anchor::options`](crate::switch::anchor::options).
+//! [`option_table`], what each does to the anchor [`anchor::options`](crate::switch::anchor::options).
 
 use crate::reason::Reason;
 use crate::session::WayOut;
