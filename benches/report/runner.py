@@ -68,13 +68,14 @@ class Runner:
             self.failures.append(text)
 
     def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None, config=None,
-            level=None, may_return=False):
+            level=None, may_return=False, at_once=False):
         """One measurement: its JSON line as a dict, or None.
 
         `shimmed`: None for no library, else both, client or server. `on_san`: the library must
         say that both ends were on shared memory to the end, or, if they `may_return`, at some time; the run fails otherwise.
         `prefix`: a command around it.
-        `config`: the library's; `level`: of its log, which the result then has as `log`.
+        `config`: the library's; `level`: of its log, which the result then has as `log`. `at_once`: connections move before they
+        have shown that they will live.
         """
         command = [*prefix, self.sanbench, *map(str, arguments)]
         if "--count" not in command:
@@ -83,13 +84,13 @@ class Runner:
             command += ["--library", self.library, "--shimmed", shimmed]
         name = " ".join(map(str, arguments)) + (f" (shimmed: {shimmed})" if shimmed else "")
         for _ in range(ATTEMPTS):
-            result, missing = self.attempt(command, name, on_san, config, level, may_return)
+            result, missing = self.attempt(command, name, on_san, config, level, may_return, at_once)
             if not missing:
                 return result
         self.fail(f"{name}: not on the SAN ({missing}, by the library's log)")
         return None
 
-    def attempt(self, command, name, on_san, config, level, may_return):
+    def attempt(self, command, name, on_san, config, level, may_return, at_once):
         """A run's result, and why it was not on the SAN where it should have been."""
         # One time-out is enough: later rounds do not wait for it again.
         if name in self.hung:
@@ -97,6 +98,8 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
             log = os.path.join(folder, "log")
             environment = clean_environment(config)
+            if at_once:
+                environment["SANSHIM_MOVE_AFTER"] = "0"
             if on_san:
                 environment |= {"SANSHIM_LOG": level or "info", "SANSHIM_LOG_FILE": log}
             # After a time-out only sanbench itself is killed; its ends die with their parent.

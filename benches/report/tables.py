@@ -110,8 +110,8 @@ def paced(items):
             for item in items]
     again = "÷ none (none ÷ none)"
     return (
-        "What the library changes where requests come at a pace. Each connection moves to the SAN after some 32\n"
-        "transfers, whatever the pauses between them. In brackets: how far two runs\n"
+        "What the library changes where requests come at a pace. The connections are on the SAN from the start. (By default each\n"
+        "moves after 32 transfers, whatever the pauses between them.) In brackets: how far two runs\n"
         "without the library, just before and after the one with it, differ, the larger in multiples of the smaller. The floors are two processes\n"
         "over bare memory, of which each sleeps until a futex wakes it, or an eventfd in an epoll set.\n\n") + table(
         ["connections", "requests a second", "p50, futex", "p50, eventfd", "p50, no library", "p50, library", again,
