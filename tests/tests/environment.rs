@@ -185,7 +185,7 @@ fn a_program_with_more_rights_than_its_caller_heeds_no_variable() {
     fs::write(sandbox.file("etc/ld.so.preload"), format!("{}\n", library.display()))
         .expect("write");
     for (name, rights) in [("plain", 0o755), ("privileged", 0o4755)] {
-        fs::copy(locate::program("true"), sandbox.file(name)).expect("a copy");
+        locate::copy_program(&locate::program("true"), &sandbox.file(name));
         mode(name, rights);
         let mut command = Command::new("unshare");
         let script =

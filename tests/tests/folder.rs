@@ -19,7 +19,7 @@ impl Place {
         let place =
             Place(tempfile::Builder::new().prefix("f").tempdir_in("/tmp").expect("a folder"));
         fs::set_permissions(place.0.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        assert!(fs::copy(locate::sanctl(), place.path("sanctl")).is_ok());
+        locate::copy_program(&locate::sanctl(), &place.path("sanctl"));
         place
     }
 

@@ -37,6 +37,15 @@ pub fn sanctl() -> PathBuf {
     built("SANCTL", "sanctl")
 }
 
+/// Copies a program that is executed afterwards. Another process writes the copy: a child that another thread starts meanwhile would
+/// keep this process's descriptor of it for a moment, and nothing executes a file that somebody writes.
+///
+/// # Panics
+/// When it cannot.
+pub fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().expect("cp runs").success());
+}
+
 /// A file of `tests/programs`.
 pub fn helper(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
