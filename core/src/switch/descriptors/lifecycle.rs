@@ -16,6 +16,7 @@ use crate::sys::{file, hidden, jump, process, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After socket gave the program a TCP socket.
+#[inline(never)]
 pub fn created(fd: Fd) {
     if let Some(socket) = Socket::allocate(fd) {
         enter(fd, socket);
