@@ -172,7 +172,6 @@ class PacedItem(Item):
         runs = [("futex", lambda: runner.run(floor, seconds=self.seconds)),
                 ("event", lambda: runner.run((*floor, "--wait", "epoll"), seconds=self.seconds)), ("tcp", run)]
         if runner.library:
-            # Else most of a run would show the move, for which hundreds of connections take turns.
             san = lambda: run(shimmed="both", on_san=True, may_return=True, at_once=True)
             runs += [("san", san), ("tcp-after", run)]
         return runs

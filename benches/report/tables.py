@@ -110,8 +110,9 @@ def paced(items):
             for item in items]
     again = "÷ none (none ÷ none)"
     return (
-        "What the library changes where requests come at a pace. The connections are on the SAN from the start. (By default each\n"
-        "moves after 32 transfers, whatever the pauses between them.) In brackets: how far two runs\n"
+        "What the library changes where requests come at a pace. The connections move to the SAN as soon as they can. (By default each\n"
+        "moves after 32 transfers, whatever the pauses between them.) Some 300 move in a second, so the rows over hundreds of connections\n"
+        "show their moves. In brackets: how far two runs\n"
         "without the library, just before and after the one with it, differ, the larger in multiples of the smaller. The floors are two processes\n"
         "over bare memory, of which each sleeps until a futex wakes it, or an eventfd in an epoll set.\n\n") + table(
         ["connections", "requests a second", "p50, futex", "p50, eventfd", "p50, no library", "p50, library", again,
