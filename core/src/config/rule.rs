@@ -104,6 +104,12 @@ mod tests {
     }
 
     #[test]
+    fn many_stars_take_no_exponential_time() {
+        let pattern = "a*".repeat(50) + "b";
+        assert!(!is_program(&pattern, "a".repeat(5000).as_bytes()));
+    }
+
+    #[test]
     fn networks() {
         let cases = [
             ("127.0.0.0/8", "127.255.0.1", true),
