@@ -16,6 +16,7 @@ use crate::sys::{file, hidden, jump, process, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After socket gave the program a TCP socket.
+// Inlined at its second caller, it would make a fork child touch a page more.
 #[inline(never)]
 pub fn created(fd: Fd) {
     if let Some(socket) = Socket::allocate(fd) {

@@ -235,7 +235,7 @@ pub(super) fn rest_from_kernel(
         if blocking::poll(&mut one, time, None) != Ok(1) || net::is_at_mark(anchor) {
             break;
         }
-        if net::unread(anchor) == Some(0) && has_error(anchor) {
+        if one[0].revents & libc::POLLERR != 0 && net::unread(anchor) == Some(0) {
             // The next call is told, and the kernel tells it once.
             break;
         }
