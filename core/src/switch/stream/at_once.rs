@@ -12,7 +12,8 @@ use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Flags that change nothing for who transfers bytes.
-const PLAIN: u32 = flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS | flag::TIMED;
+const PLAIN: u32 =
+    flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS | flag::PEER_IN_SIGHT | flag::TIMED;
 /// The same for who has nothing to read: a time-out may run.
 const AT_REST: u32 = PLAIN & !flag::TIMED;
 

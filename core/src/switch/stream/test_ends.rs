@@ -6,7 +6,6 @@ use crate::registry;
 #[cfg(test)]
 use crate::session::transfer::Abilities;
 use crate::session::Kind;
-#[cfg(test)]
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory::Memory;
 use crate::sys::file;
@@ -27,7 +26,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// A session both ends use, with nothing under way.
+    /// A session both ends use, with nothing under way, as two processes of one host have it.
     pub(super) fn new() -> Ends {
         Ends::of(GEOMETRY)
     }
@@ -58,6 +57,7 @@ impl Ends {
         ends.left.open(Kind::SessionRequest);
         ends.right.open(Kind::SessionAccept);
         for end in [ends.left, ends.right] {
+            end.endpoint.set(flag::PEER_IN_SIGHT);
             let _held = end.lock_receive().unwrap();
             end.absorb().unwrap();
         }
