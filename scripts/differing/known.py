@@ -37,6 +37,7 @@ PATTERNS = [
     ("peer-hears-of-user-timeout", r"(recv|drain) .*", "ECONNRESET", "EAGAIN", "timed"),
     ("peer-hears-of-user-timeout", r"shutdown .*", "0", "ENOTCONN", "timed"),
     ("peer-hears-of-user-timeout", r"name .*", r"0 .*", "ENOTCONN", "timed"),
+    ("peer-hears-of-user-timeout", r"state .*", "0 1", "0 7", "timed"),
     ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL", "urgent"),
     ("urgent-behind-both-shutdowns", r"ioctl .*atmark", "1", "0", "urgent"),
