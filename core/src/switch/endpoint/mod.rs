@@ -60,22 +60,28 @@ pub(super) mod flag {
 /// Private to the holder of the send lock.
 #[repr(C, align(64))]
 pub(crate) struct SendHalf {
+    // The first cache line is all that a message needs.
     /// One sender at a time (D2).
     pub(crate) lock: Control,
-    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
-    pub(crate) fixed: AtomicU32,
     /// Bytes ever put into the send buffer.
     pub(crate) tail: AtomicU64,
     /// The peer's head as last seen: a lower bound.
     pub(crate) seen_head: AtomicU64,
     /// Bytes ever sent in messages, and the last message that they include: see [`Tally`].
     pub(crate) in_messages: Tally,
+    /// Bytes of a message buffer after a resize (A9); zero: never resized.
+    pub(crate) message_size: AtomicU32,
+    /// Number of the last message in a buffer of the first size.
+    pub(crate) resized_by: AtomicU32,
+    // The rest.
+    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
+    pub(crate) grown: AtomicU64,
+    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
+    pub(crate) fixed: AtomicU32,
     /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
     pub(crate) stalls: AtomicU32,
     /// How often the send buffer was found full since the connection began or it grew (A9).
     pub(crate) full: AtomicU32,
-    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
-    pub(crate) grown: AtomicU64,
     /// Where the window of bytes began whose time is taken, when, and how many in a row were fast.
     pub(crate) window: AtomicU64,
     /// See [`window`](Self::window); clock in ns.
@@ -84,10 +90,6 @@ pub(crate) struct SendHalf {
     pub(crate) fast_windows: AtomicU32,
     /// Clock (ns) when it grew.
     pub(crate) grown_at: AtomicU64,
-    /// Bytes of a message buffer after a resize (A9); zero: never resized.
-    pub(crate) message_size: AtomicU32,
-    /// Number of the last message in a buffer of the first size.
-    pub(crate) resized_by: AtomicU32,
     /// 1 while that message, which says so, may be out and `message_size` not changed yet.
     pub(crate) resizes: AtomicU32,
     /// Where what this end sends again by itself begins: its first message, as in [`ReceiveHalf::position`], and its place
@@ -108,6 +110,7 @@ pub(crate) struct SendHalf {
 /// Private to the holder of the receive lock.
 #[repr(C, align(64))]
 pub(crate) struct ReceiveHalf {
+    // The first two cache lines, and its place in `lengths`, are all that a receive of one message needs.
     /// One receiver at a time (D2).
     pub(crate) lock: Control,
     /// Upper half: sequence number of the message the program reads from next; lower half: bytes of it
@@ -115,36 +118,44 @@ pub(crate) struct ReceiveHalf {
     pub(crate) position: AtomicU64,
     /// Bytes of the messages read to the end, and the next message: see [`Tally`].
     pub(crate) in_messages: Tally,
-    /// SO_RCVLOWAT.
-    pub(crate) low_water: AtomicU32,
-    /// How far it is with what the peer sent over TCP before it turned.
-    pub(crate) over_tcp: OverTcp,
     /// Bytes ever taken from the peer's send buffer.
     pub(crate) head: AtomicU64,
-    /// 2^32 plus the number of the control message that is being obeyed; zero: none.
-    pub(crate) obeying: AtomicU64,
-    /// Bytes that the peer sent again over TCP, that this end had read before, and that it has taken off there.
-    pub(crate) passed: AtomicU64,
-    /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
-    pub(crate) seen: AtomicU64,
-    /// Checked payloads of received messages, since a header is read only once: bytes of data in
-    /// the lower 24 bits, bytes of the body before it in the upper 8.
-    pub(crate) lengths: [AtomicU32; 64],
+    /// SO_RCVLOWAT.
+    pub(crate) low_water: AtomicU32,
     /// As in [`SendHalf::message_size`], for what this end receives.
     pub(crate) message_size: AtomicU32,
     /// 2^32 plus the number of the last message of the old size, while one may be unread; else zero.
     pub(crate) old_size_until: AtomicU64,
-    /// The size that this end granted the sender last, who will say when it begins to use it.
-    pub(crate) granted_size: AtomicU32,
-    /// RDMA transfers of what this end receives.
-    pub(crate) transfers: Receiving,
-    /// The thread whose buffer is, or was last, posted for RDMA write.
-    pub(crate) poster: AtomicU32,
+    /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
+    pub(crate) seen: AtomicU64,
     /// One above the bytes of the segment behind which nothing is given out, since both directions are shut; zero: all is.
     pub(crate) refused_from: AtomicU64,
+    /// RDMA transfers of what this end receives.
+    pub(crate) transfers: Receiving,
+    // The rest.
+    /// How far it is with what the peer sent over TCP before it turned.
+    pub(crate) over_tcp: OverTcp,
+    /// 2^32 plus the number of the control message that is being obeyed; zero: none.
+    pub(crate) obeying: AtomicU64,
+    /// Bytes that the peer sent again over TCP, that this end had read before, and that it has taken off there.
+    pub(crate) passed: AtomicU64,
+    /// Checked payloads of received messages, since a header is read only once: bytes of data in
+    /// the lower 24 bits, bytes of the body before it in the upper 8.
+    pub(crate) lengths: [AtomicU32; 64],
+    /// The size that this end granted the sender last, who will say when it begins to use it.
+    pub(crate) granted_size: AtomicU32,
+    /// The thread whose buffer is, or was last, posted for RDMA write.
+    pub(crate) poster: AtomicU32,
     /// What is known of letting the sender get ahead.
     pub(crate) batching: crate::switch::endpoint::batching::Batching,
 }
+
+const _: () = assert!(
+    std::mem::offset_of!(SendHalf, grown) == 64
+        && std::mem::offset_of!(ReceiveHalf, old_size_until) == 64
+        && std::mem::offset_of!(Endpoint, called) == 64
+        && std::mem::offset_of!(Endpoint, due) < 128
+);
 
 /// TCP_USER_TIMEOUT, and since when it runs.
 #[repr(C)]
@@ -243,32 +254,40 @@ impl SendHalf {
 }
 
 /// See the module.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Endpoint {
+    // The first two cache lines, with those of `send` and `receive`, are all that most transfers need.
     /// Credits and sequence numbers.
     pub(crate) session: Session,
+    /// Where its directions are, and what else holds of it ([`flag`]).
+    word: EndWord,
+    /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
+    threshold: AtomicU32,
+    /// Clock (ticks) of the last look at the anchor in the kernel.
+    pub(crate) looked_at: AtomicU64,
+    /// Processes that were forked while they had the socket open, this one included.
+    pub(crate) holders: AtomicU32,
+    /// Edges that this end makes itself: each shutdown, also one that fails, and SO_RCVLOWAT where enough is there.
+    pub(in crate::switch) own_edges: AtomicU32,
+    /// Which of our signals the bell rang for.
+    pub(crate) called: Calls,
+    /// The size of message buffers.
+    pub(crate) resize: Resize,
+    /// Control messages that wait for credit, or for the send lock.
+    pub(crate) due: crate::switch::endpoint::due::Due,
+    // The rest.
     /// Sending.
     pub(crate) send: SendHalf,
     /// Receiving.
     pub(crate) receive: ReceiveHalf,
-    /// The size of message buffers.
-    pub(crate) resize: Resize,
     /// Whether the session is suspended, so that control can move (D4).
     pub(crate) suspension: Suspension,
     /// Of a connection with another host: the process that has its queue pair.
     pub(crate) controller: Controller,
-    /// Control messages that wait for credit, or for the send lock.
-    pub(crate) due: crate::switch::endpoint::due::Due,
-    /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
-    threshold: AtomicU32,
     /// RDMA operations of the provider: see [`Endpoint::abilities`].
     operations: AtomicU32,
     /// The process whose memory RDMA reaches, and when it began ([`Lender`]).
     lender: (AtomicU32, AtomicU64),
-    /// Where its directions are, and what else holds of it ([`flag`]).
-    word: EndWord,
-    /// Which of our signals the bell rang for.
-    pub(crate) called: Calls,
     /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
     pub(crate) anchor: FamilyLock<{ LockRank::Anchor as u8 }>,
     /// 1: a ring may lie on the bell, because who was woken by it left it to others.
@@ -277,18 +296,12 @@ pub(crate) struct Endpoint {
     pub(crate) returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
     pub(in crate::switch) sleepers: Sleepers,
-    /// Processes that were forked while they had the socket open, this one included.
-    pub(crate) holders: AtomicU32,
     /// 1: a thread was thrown out of a call, and may have left something to make up for.
     pub(crate) thrown_out: AtomicU32,
     /// Connector or acceptor.
     role: AtomicU8,
-    /// Edges that this end makes itself: each shutdown, also one that fails, and SO_RCVLOWAT where enough is there.
-    pub(in crate::switch) own_edges: AtomicU32,
     /// errno that the kernel reported for the anchor; zero: none.
     pub(crate) error: AtomicU32,
-    /// Clock (ticks) of the last look at the anchor in the kernel.
-    pub(crate) looked_at: AtomicU64,
     /// What the peer had done by then.
     pub(crate) seen_alive: AtomicU64,
     /// TCP_USER_TIMEOUT.
