@@ -4,7 +4,6 @@
 use crate::provider::shm::RETURNED;
 use crate::session::WayOut;
 use crate::switch::endpoint::flag;
-use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -19,11 +18,6 @@ pub(in crate::switch) const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag:
 pub(in crate::switch) fn is_due(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0
         || stream.endpoint.state().is_returning()
-}
-
-/// [`is_due`] for a socket.
-pub(in crate::switch) fn is_due_for(socket: &Socket) -> bool {
-    socket.stream().is_some_and(|stream| is_due(&stream))
 }
 
 /// True if this end has left, and part of what goes over TCP first is still to be sent: there was no room, or a process

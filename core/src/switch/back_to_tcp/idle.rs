@@ -27,6 +27,11 @@ const GIVEN_UP_AFTER: u64 = 2 * PERIOD;
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Clock (ns) of the next sweep.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+/// When (ticks) that clock was asked last.
+#[link_section = "sanshim_words"]
+static ASKED: AtomicU64 = AtomicU64::new(0);
+/// How often (ticks, some 10 ms) it is asked at most: the ticks cost less.
+const ASK_INTERVAL: u64 = 30_000_000;
 
 /// A connection came to the SAN, or has what it needs there.
 pub(in crate::switch) fn note_memory() {
@@ -37,7 +42,11 @@ pub(in crate::switch) fn note_memory() {
 #[inline]
 pub(in crate::switch) fn check() {
     if ANY.load(Relaxed) {
-        sweep_if_due(time::now());
+        let (now, asked) = (time::ticks(), ASKED.load(Relaxed));
+        if now.wrapping_sub(asked) > ASK_INTERVAL {
+            ASKED.store(now, Relaxed);
+            sweep_if_due(time::now());
+        }
     }
 }
 

@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
+    if interest & bit::ANY_OUT == 0 && stream.has_plainly_data() {
+        return interest & (bit::IN | bit::RDNORM);
+    }
     ends::look_here(socket, &stream);
     if ends::hinted_end(&stream) || ends::may_be_reset_by_tcp(&stream) {
         ends::look(socket, &stream);

@@ -111,13 +111,31 @@ impl<'a> Stream<'a> {
     #[inline(always)]
     pub(crate) fn is_at_rest(&self) -> bool {
         let receive = &self.endpoint.receive;
-        let sending = &self.peer().sending.0;
+        self.is_undisturbed()
+            && !self.has_message()
+            && self.peer().sending.0.tail.load(Acquire) == receive.head.load(Relaxed)
+            && receive.transfers.rest().is_none()
+    }
+
+    /// True if the two processes of one host do nothing but transfer bytes, as most of the time: no end is near, no time runs,
+    /// and no direction goes back to TCP.
+    #[inline(always)]
+    pub(crate) fn is_undisturbed(&self) -> bool {
         self.fabric.is_none()
             && self.endpoint.state().is_on_san_with(AT_REST)
-            && sending.finished.load(Acquire) == 0
-            && !self.has_message()
-            && sending.tail.load(Acquire) == receive.head.load(Relaxed)
-            && receive.transfers.rest().is_none()
+            && self.peer().sending.0.finished.load(Acquire) == 0
+    }
+
+    /// True if a receive would plainly get a byte. False: perhaps. Takes no lock, and no message in.
+    #[inline(always)]
+    pub(crate) fn has_plainly_data(&self) -> bool {
+        let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        let expected = session.expected();
+        self.is_undisturbed()
+            && receive.low_water.load(Relaxed) <= 1
+            && (receive.next_read() != expected
+                || self.peer().sending.0.tail.load(Acquire) != receive.head.load(Relaxed)
+                || self.slot_in(expected).sequence() == expected && self.announces_data(expected))
     }
 
     /// Receives what is there, if that is one message for which there is room, or one piece of the send buffer, and

@@ -41,7 +41,8 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     }
     let (wanted, began) = (from.remaining(), time::ticks());
     from.know_time(began);
-    if socket.lane() == Lane::San && !wait::is_stale(&stream, began) {
+    wait::look_if_stale(socket, &stream, began);
+    if socket.lane() == Lane::San {
         if let Some(ring) = stream.send_at_once(&from) {
             if ring {
                 ring::ring(socket);
@@ -96,7 +97,6 @@ fn send_in_steps(
             moved.map(|moved| (moved, from.remaining() == 0))
         },
         wanted == 0,
-        began,
     );
     match sent {
         // A blocking send ends early only for an error, or when the socket went back to TCP.
@@ -130,6 +130,7 @@ pub(super) fn send_from(
     if switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
+    wait::look_if_stale(socket, &stream, time::ticks());
     let mut left = length;
     let mut dry = false;
     transmit(
@@ -155,13 +156,12 @@ pub(super) fn send_from(
             Ok((moved, left == 0 || dry))
         },
         length == 0,
-        time::ticks(),
     )
 }
 
 /// Moves bytes with `step` until it says it is done, waiting for space as the flags and the socket
 /// demand. `step` runs under the send lock and returns what it moved, an error of its source, and
-/// whether it is done. `began`: when the call did, in ticks.
+/// whether it is done. The caller has looked at the anchor if that was due.
 #[inline(always)]
 fn transmit(
     socket: &Socket,
@@ -170,10 +170,8 @@ fn transmit(
     limit: &Limit,
     mut step: impl FnMut(&Stream) -> Result<(Moved, bool), Broken>,
     empty: bool,
-    began: u64,
 ) -> Outcome {
     let mut sending = Sending { socket, stream, flags, limit, sent: 0 };
-    wait::look_if_stale(socket, stream, began);
     loop {
         if let ControlFlow::Break(outcome) = sending.go_on(&mut step, empty) {
             return outcome;

@@ -27,7 +27,7 @@ use crate::sys::{time, Errno, Result};
 
 pub(in crate::switch) use super::how::{Limit, Wait, Woken};
 pub(in crate::switch) use super::look::{
-    is_older, is_stale, look_if_stale, note_blocking_mode, ALIVE_TICKS, FRESH_TICKS,
+    is_older, look_if_stale, note_blocking_mode, ALIVE_TICKS, FRESH_TICKS,
 };
 
 /// How long (ns) a thread that waits for room sleeps at a time: another thread may have taken its ring off.

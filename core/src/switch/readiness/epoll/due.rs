@@ -1,6 +1,7 @@
 //! When a registration is due to be reported, and what it waits for.
 
 use crate::switch::anchor::behind;
+use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::user_timeout;
@@ -59,19 +60,11 @@ impl Registration {
         if self.has_plainly_nothing(&stream) {
             return Taken::Nothing;
         }
-        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
-        // that, is part of this one.
-        let mut before = stamp(&stream);
-        let Some(mut events) = self.look(&stream) else { return Taken::Nothing };
-        for _ in 0..LOOKS {
-            let after = stamp(&stream);
-            if after == before {
-                break;
-            }
-            before = after;
-            let Some(again) = self.look(&stream) else { return Taken::Nothing };
-            events = again;
-        }
+        let looked = match self.events & EDGE {
+            0 => self.look(&stream).map(|events| (events, self.reported)),
+            _ => self.look_at_edge(&stream),
+        };
+        let Some((events, edge)) = looked else { return Taken::Nothing };
         // Read behind what is due: what comes later is not reported now.
         let (peers, told) = (stream.peers_actions(), told.unwrap_or(Times::MAX));
         if peers.acted > told.acted {
@@ -80,7 +73,7 @@ impl Registration {
         if peers.rang > told.rang {
             return Taken::BehindRings;
         }
-        self.reported = before;
+        self.reported = edge;
         if events & bit::ANY_OUT != 0 {
             // Not for an event without it: the space it waits for comes later.
             self.stalls = stream.endpoint.send.stalls.load(Relaxed);
@@ -89,6 +82,23 @@ impl Registration {
         self.idle = 0;
         self.disabled = self.events & ONE_SHOT != 0;
         Taken::Events(events)
+    }
+
+    /// As [`look`](Self::look), for a registration of which edges are reported: also the stamp of the edge.
+    fn look_at_edge(&self, stream: &Stream) -> Option<(u32, u64)> {
+        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
+        // that, is part of this one.
+        let mut before = stamp(stream);
+        let mut events = self.look(stream)?;
+        for _ in 0..LOOKS {
+            let after = stamp(stream);
+            if after == before {
+                break;
+            }
+            before = after;
+            events = self.look(stream)?;
+        }
+        Some((events, before))
     }
 
     /// True if one glance tells that nothing is due.
@@ -147,8 +157,7 @@ impl Registration {
         }
     }
 
-    /// Leaves it to the peer's ring to tell of it, unless it is due or must be looked at; true if it did. The counters are raised
-    /// anew, for another sleeper on the set may have lowered them.
+    /// Leaves it to the peer's ring to tell of it, unless it is due or must be looked at; true if it did.
     pub(super) fn turn_cold(&mut self) -> bool {
         if self.stays_hot() {
             return false;
@@ -162,8 +171,18 @@ impl Registration {
         true
     }
 
+    /// True if neither the kernel nor a clock has a part in what it waits for, as most of the time: the peer rings.
+    #[inline]
+    fn is_undisturbed(&self) -> bool {
+        self.events & bit::ANY_OUT == 0
+            && self.socket.stream().is_some_and(|stream| stream.is_undisturbed())
+    }
+
     /// Longest sleep on this socket, where no ring can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
+        if self.is_undisturbed() {
+            return None;
+        }
         let stream = self.socket.stream()?;
         let held_up = self.is_held_up().then_some(NAP_BEHIND_SENDER);
         let nap = held_up
@@ -180,8 +199,21 @@ impl Registration {
             && self.socket.stream().is_some_and(|s| s.is_kept_from_sending())
     }
 
+    /// True if it is to be looked after: it goes back to TCP, or nothing tells its end.
+    #[inline]
+    pub(super) fn needs_care(&self) -> bool {
+        if self.is_undisturbed() {
+            return false;
+        }
+        let Some(stream) = self.socket.stream() else { return false };
+        returning::is_due(&stream) || ends::hears_no_end(&stream)
+    }
+
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
+        if self.is_undisturbed() {
+            return false;
+        }
         self.is_held_up()
             || self.socket.stream().is_some_and(|stream| {
                 returning::is_half_left(&stream)

@@ -1,19 +1,15 @@
 //! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
-//! after. Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
+//! after. Those that were idle for long turn cold, and all at a sleep. Reads no event from the kernel, and waits for nothing.
 
 use super::due::Taken;
-use crate::switch::anchor::ends;
-use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
+use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::set::{Inner, Registration, Set};
-use crate::switch::socket::{table, Socket};
+use crate::switch::socket::table;
 use crate::switch::waiting::{ring, wait};
 use crate::sys::time;
 
-/// Looks in a row that found nothing, until a registration turns cold at the next sleep: a set that sleeps is not to raise and
-/// lower counters for each event of others.
-const COLD_AT_SLEEP: u32 = 2;
-/// The same in a set that is too busy to sleep.
+/// Looks in a row that found nothing, until a registration turns cold in a set that is too busy to sleep.
 const COLD_AFTER: u32 = 64;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
@@ -122,43 +118,70 @@ fn is_kernel_due(inner: &Inner, now: u64) -> bool {
     now.saturating_sub(inner.looked_at) > LOOK_INTERVAL
 }
 
-/// Raises the counters of all hot registrations and looks once more; true if something is due.
-pub(super) fn arm(set: &Set) -> bool {
-    set.with(|inner| {
-        let mut due = false;
-        for at in 0..inner.hot.len() {
-            let index = inner.hot[at] as usize;
-            let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
-            if !r.parked {
-                r.arm();
-                due |= r.due().is_some();
-            }
-        }
-        due
-    })
-    .unwrap_or(true)
+/// What [`arm`] found.
+pub(super) enum Armed {
+    /// Something is due.
+    Due,
+    /// Nothing is. How long (ns) to sleep at most, because of sockets whose ring can not be relied on.
+    Quiet(Option<u64>),
 }
 
-/// Lowers what [`arm`] raised, but for registrations that were idle long enough: those stay raised
-/// and turn cold.
-pub(super) fn disarm(set: &Set) {
+/// Raises the counters of all hot registrations and looks once more.
+pub(super) fn arm(set: &Set) -> Armed {
+    set.with(raise_all).unwrap_or(Armed::Due)
+}
+
+/// The same for a thread that sleeps if nothing is due. Then its registrations turn cold, but for those whose ring can not be
+/// relied on: the thread hears the others' rings, and looks at none that has not rung.
+pub(super) fn arm_for_sleep(set: &Set) -> Armed {
+    set.with(|inner| {
+        let armed = raise_all(inner);
+        if let Armed::Quiet(_) = armed {
+            let Inner { hot, registrations, .. } = inner;
+            hot.retain(|index| {
+                let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+                r.hot = !r.parked && r.stays_hot();
+                r.hot
+            });
+        }
+        armed
+    })
+    .unwrap_or(Armed::Due)
+}
+
+fn raise_all(inner: &mut Inner) -> Armed {
+    let (mut due, mut nap) = (false, None);
+    for at in 0..inner.hot.len() {
+        let index = inner.hot[at] as usize;
+        let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
+        if !r.parked {
+            r.arm();
+            due |= r.due().is_some();
+            nap = shorter(nap, r.longest_nap());
+        }
+    }
+    match due {
+        true => Armed::Due,
+        false => Armed::Quiet(nap),
+    }
+}
+
+/// Lowers what [`arm`] raised of the registrations that are hot. True if one [needs care](Registration::needs_care).
+pub(super) fn disarm(set: &Set) -> bool {
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
+        let mut care = false;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            if r.parked {
-                r.disarm();
-                r.hot = false;
-                return false;
-            }
-            let stays = r.idle < COLD_AT_SLEEP || !r.turn_cold();
-            if stays {
-                r.disarm();
-            }
-            stays
+            r.disarm();
+            r.hot = !r.parked;
+            care |= r.hot && r.needs_care();
+            r.hot
         });
         inner.looked_at = time::ticks();
-    });
+        care
+    })
+    .unwrap_or(true)
 }
 
 /// Turns idle registrations cold while the set is too busy to sleep.
@@ -170,19 +193,6 @@ pub(super) fn cool_down(set: &Set) {
             r.idle < COLD_AFTER || !r.turn_cold()
         });
     });
-}
-
-/// How long (ns) to sleep at most, because of sockets whose ring can not be relied on.
-pub(super) fn longest_nap(set: &Set) -> Option<u64> {
-    set.with(|inner| {
-        inner
-            .hot
-            .iter()
-            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter_map(Registration::longest_nap)
-            .min()
-    })
-    .flatten()
 }
 
 /// Some of the sockets whose registrations are hot and `wanted`, to be seen to without the set's lock.
@@ -205,9 +215,18 @@ pub(super) fn pin_hot(
 }
 
 /// Looks after connections on their way back to TCP, and those whose end nothing tells of.
+#[inline]
 pub(super) fn look_after(set: &Set) {
-    let hears_no_end = |socket: &Socket| socket.stream().is_some_and(|s| ends::hears_no_end(&s));
-    for socket in pin_hot(set, |r| returning::is_due_for(r.socket) || hears_no_end(r.socket)) {
+    if any_hot(set, Registration::needs_care) {
+        care_for_some(set);
+    }
+}
+
+/// [`look_after`], where a registration [needs care](Registration::needs_care).
+#[cold]
+#[inline(never)]
+pub(super) fn care_for_some(set: &Set) {
+    for socket in pin_hot(set, Registration::needs_care) {
         if let Some(stream) = socket.stream() {
             detach::look_after(&socket, &stream);
             wait::look_if_stale(&socket, &stream, time::ticks());
@@ -215,13 +234,34 @@ pub(super) fn look_after(set: &Set) {
     }
 }
 
-/// Before a sleep: makes up for relatives that were killed inside a call.
-pub(super) fn recover_from_the_dead(set: &Set) {
+/// Before a sleep: also makes up for relatives that were killed inside a call.
+#[inline]
+pub(super) fn look_after_before_sleep(set: &Set) {
+    let may_need_recovery = |r: &Registration| ring::may_need_recovery(r.socket);
+    if any_hot(set, |r| r.needs_care() || may_need_recovery(r)) {
+        care_for_some(set);
+        recover_from_the_dead(set);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn recover_from_the_dead(set: &Set) {
     for socket in pin_hot(set, |r| ring::may_need_recovery(r.socket)) {
         if let Some(stream) = socket.stream() {
             ring::recover_if_needed(&socket, &stream);
         }
     }
+}
+
+/// True if a hot registration is `wanted`. False in a handler that interrupted who has the set's lock.
+#[inline]
+fn any_hot(set: &Set, wanted: impl Fn(&Registration) -> bool) -> bool {
+    set.with(|inner| {
+        let hot = inner.hot.iter();
+        hot.filter_map(|at| inner.registrations.get(*at as usize)?.as_ref()).any(&wanted)
+    })
+    .unwrap_or(false)
 }
 
 impl Set {
@@ -240,11 +280,6 @@ impl Set {
     /// Looks whether a registration waits for space that no ring will tell of: another thread of this end sends.
     /// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
     pub(super) fn look_for_held_up(&self) -> bool {
-        self.with(|inner| {
-            let registrations =
-                inner.hot.iter().filter_map(|at| inner.registrations.get(*at as usize));
-            registrations.flatten().any(Registration::is_held_up)
-        })
-        .unwrap_or(false)
+        any_hot(self, Registration::is_held_up)
     }
 }

@@ -2,10 +2,10 @@
 //! shadow set's are looked at. Never waits.
 
 use super::hot;
-use crate::switch::anchor::{ends, watchers};
+use crate::switch::anchor::{ends, returning, watchers};
 use crate::switch::back_to_tcp::detach;
 use crate::switch::event_bits as bit;
-use crate::switch::socket::set::{nudge_data, shadow_data, Set};
+use crate::switch::socket::set::{nudge_data, shadow_data, Inner, Set};
 use crate::switch::socket::table;
 use crate::sys::{poll, time, Fd, Result};
 use std::sync::atomic::Ordering;
@@ -153,27 +153,71 @@ pub(super) fn note_rings(set: &'static Set) {
     loop {
         let at = time::ticks();
         let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
-        for event in &events[..n] {
-            note_ring(set, shadow, event.u64 as u32, event.events, at);
+        let is_all = n < BATCH;
+        let rung = &events[..n];
+        let unsettled = set.with(|inner| {
+            if is_all {
+                inner.told_until.rang = inner.told_until.rang.max(at);
+            }
+            let needs_look = |event: &libc::epoll_event| !note_ring(inner, shadow, event, at);
+            rung.iter().map(needs_look).fold(0, |bits, bit| bits << 1 | u32::from(bit))
+        });
+        if let Some(unsettled) = unsettled.filter(|bits| *bits != 0) {
+            let is_unsettled = |&(i, _): &(usize, _)| unsettled >> (n - 1 - i) & 1 != 0;
+            for (_, event) in rung.iter().enumerate().filter(is_unsettled) {
+                look_closer(set, event);
+            }
         }
-        if n < BATCH {
-            set.with(|inner| inner.told_until.rang = inner.told_until.rang.max(at));
+        if is_all {
             return;
         }
     }
 }
 
-/// The kernel reported these events of the registration; `at`: when it was asked (ticks).
-fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32, at: u64) {
-    let Some((socket, is_watched)) = make_hot(set, index, bits) else { return };
-    // Not with the set's lock held: it may have to take the structure lock.
+/// The kernel reported this event of a registration, of which the set looks at the stream itself from now on. True if nothing
+/// else is to be done. `at`: when the kernel was asked (ticks).
+fn note_ring(inner: &mut Inner, shadow: Fd, event: &libc::epoll_event, at: u64) -> bool {
+    let (index, bits) = (event.u64 as u32, event.events);
+    let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { return true };
+    if r.in_kernel {
+        // The event is from before it went there.
+        return true;
+    }
+    r.note(bits);
+    r.disarm();
+    let (socket, is_watched) = (r.socket, r.in_shadow);
+    if r.parked {
+        // It was rung for nobody, and enters again when it is added again.
+        if r.in_shadow && r.has_descriptor() {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
+            r.in_shadow = false;
+        }
+        r.unwatch_bell(shadow);
+    }
+    inner.make_hot(index);
+    let Some(stream) = socket.stream() else { return true };
+    // The anchor has something: a bell is only read.
+    let is_ring = bits & !bit::IN == 0;
+    if is_ring && is_watched && !stream.endpoint.is_shared() {
+        // The set watches the anchor as well, so the transfers that follow need not ask for it.
+        stream.endpoint.looked_at.store(at, Ordering::Relaxed);
+    }
+    let goes_on = stream.is_undisturbed() && !returning::is_recalled(&stream);
+    is_ring && goes_on && socket.watch_count.load(Ordering::Relaxed) <= 1
+}
+
+/// What a ring, or an event of the anchor, leaves to be done without the set's lock: it may take the structure lock.
+#[cold]
+#[inline(never)]
+fn look_closer(set: &'static Set, event: &libc::epoll_event) {
+    let pinned = set.with(|inner| {
+        let r = inner.registrations.get(event.u64 as usize)?.as_ref()?;
+        (!r.in_kernel).then(|| table::Pinned::new(r.socket))
+    });
+    let Some(socket) = pinned.flatten() else { return };
     if let Some(stream) = socket.stream() {
-        if bits & !bit::IN != 0 {
-            // The anchor has something: a bell is only read.
+        if event.events & !bit::IN != 0 {
             ends::look(&socket, &stream);
-        } else if is_watched && !stream.endpoint.is_shared() {
-            // The set watches the anchor as well, so the transfers that follow need not ask for it.
-            stream.endpoint.looked_at.store(at, Ordering::Relaxed);
         }
         detach::look_after(&socket, &stream);
     }
@@ -181,33 +225,4 @@ fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32, at: u64) {
         // The bell is in the shadow set once for all registrations of the socket there.
         watchers::look_again(&socket);
     }
-    set.with(|inner| {
-        let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
-        // A parked registration was rung for nobody, and enters again when it is added again.
-        if r.in_shadow && r.parked && r.has_descriptor() {
-            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
-            r.in_shadow = false;
-        }
-        if r.parked {
-            r.unwatch_bell(shadow);
-        }
-        Some(())
-    });
-}
-
-/// The set looks at this registration itself from now on. Its socket, and whether the shadow set watches its anchor; none if it
-/// went back to the kernel's set.
-fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<(table::Pinned, bool)> {
-    set.with(|inner| {
-        let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
-        if r.in_kernel {
-            // The event is from before it went there.
-            return None;
-        }
-        r.note(bits);
-        r.disarm();
-        inner.make_hot(index);
-        let r = inner.registrations[index as usize].as_ref()?;
-        Some((table::Pinned::new(r.socket), r.in_shadow))
-    })?
 }

@@ -1,6 +1,6 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
-use super::hot::{self, Next, Round};
+use super::hot::{self, Armed, Next, Round};
 use super::kernel_events::{deliver_in_place, look_at_kernel, note_rings, KernelEvents};
 use super::watched_set;
 use crate::switch::anchor::watchers;
@@ -206,8 +206,7 @@ impl<'a> Wait<'a> {
         self.set.settle_members();
         back_to_tcp::look_around();
         // What the last receives left to be done.
-        hot::look_after(self.set);
-        hot::recover_from_the_dead(self.set);
+        hot::look_after_before_sleep(self.set);
     }
 
     /// Sleeps in the kernel with the hot registrations' counters raised; how many events the program gets.
@@ -216,19 +215,21 @@ impl<'a> Wait<'a> {
         let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
         let raised = RaisedCounters(set);
-        let (at, slept) = if hot::arm(set) {
+        let (at, slept) = match hot::arm_for_sleep(set) {
             // The kernel is not asked.
-            (0, Ok(0))
-        } else {
-            let (left, nap) = (self.timeout.left(), hot::longest_nap(set));
-            let mask = self.signals.mask(nap.is_some(), self.mask);
-            let (to, left) = (reported.room_for(events), shorter(left, nap));
-            (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))
+            Armed::Due => (0, Ok(0)),
+            Armed::Quiet(nap) => {
+                let (to, left) = (reported.room_for(events), shorter(self.timeout.left(), nap));
+                let mask = self.signals.mask(nap.is_some(), self.mask);
+                (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))
+            }
         };
         asleep.awake();
-        drop(raised);
+        let needs_care = raised.lower();
         begin_turn();
-        hot::look_after(set);
+        if needs_care {
+            hot::care_for_some(set);
+        }
         Ok(reported.deliver(set, slept?, at, events))
     }
 }
@@ -262,6 +263,15 @@ impl Drop for Sleeper {
 
 /// The hot registrations' counters may be raised; lowered when it is dropped.
 struct RaisedCounters(&'static Set);
+
+impl RaisedCounters {
+    /// True if one of the registrations needs care.
+    fn lower(self) -> bool {
+        let set = self.0;
+        std::mem::forget(self);
+        hot::disarm(set)
+    }
+}
 
 impl Drop for RaisedCounters {
     fn drop(&mut self) {
