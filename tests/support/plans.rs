@@ -18,7 +18,8 @@ pub fn check(folder: &str, plans: [&str; 2], variables: &[(&str, &str)]) {
     assert!(output.status.success(), "{variables:?}: {said}");
 }
 
-fn compiled(folder: &str, sandbox: &Sandbox) -> PathBuf {
+/// The program of this folder of tests/.
+pub fn compiled(folder: &str, sandbox: &Sandbox) -> PathBuf {
     let program = sandbox.file(folder);
     let sources = [folder, SHARED].into_iter().flat_map(|folder| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
