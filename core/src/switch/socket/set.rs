@@ -167,6 +167,7 @@ impl Set {
     }
 
     /// Runs `f` with the set's lock; `None` in a signal handler that interrupted its holder.
+    #[inline(always)]
     pub(in crate::switch) fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
         self.lock.lock().ok()?;
         // SAFETY: the lock is held.
