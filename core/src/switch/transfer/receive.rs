@@ -358,15 +358,15 @@ impl<'a> Receiving<'a, '_> {
     #[inline(always)]
     fn wait(&mut self, posted: Option<&Posted>) -> Result<(), Errno> {
         let (socket, stream, take, got) = (self.socket, self.stream, self.take, self.got);
-        let stamp = stream.arrival_stamp();
+        let stamp = (take == Take::Peek && got > 0).then(|| stream.arrival_stamp());
         // Not again after one that brought nothing: the peer can write there what it likes.
         let hinted = posted.is_none() && self.waited_at != Some(got);
         self.waited_at = Some(got);
         let how = Wait::new(Event::Read, got > 0, &self.limit);
-        let woken = wait::wait(socket, stream, &how, || match take {
-            Take::Peek if got > 0 => stream.arrival_stamp() != stamp || ends::ended(stream),
-            _ if hinted => ready::poll_announced(stream),
-            _ => posted.is_some_and(Posted::is_over) || ready::poll_readable(stream),
+        let woken = wait::wait(socket, stream, &how, || match stamp {
+            Some(stamp) => stream.arrival_stamp() != stamp || ends::ended(stream),
+            None if hinted => ready::poll_announced(stream),
+            None => posted.is_some_and(Posted::is_over) || ready::poll_readable(stream),
         });
         woken.map(drop)
     }

@@ -20,7 +20,6 @@ impl Limit {
 
     /// What is left of it in ns; `None`: there is none.
     pub(in crate::switch) fn left(&self, socket: &Socket, event: Event) -> Option<u64> {
-        let now = time::now();
         let until = self.0.get().unwrap_or_else(|| {
             let limit = match event {
                 Event::Read => libc::SO_RCVTIMEO,
@@ -28,10 +27,10 @@ impl Limit {
             };
             let may_be = socket.has_options.load(Relaxed);
             let limit = may_be.then(|| net::time_out(socket.anchor(), limit)).flatten();
-            limit.map(|limit| now.saturating_add(limit))
+            limit.map(|limit| time::now().saturating_add(limit))
         });
         self.0.set(Some(until));
-        until.map(|until| until.saturating_sub(now))
+        until.map(|until| until.saturating_sub(time::now()))
     }
 }
 

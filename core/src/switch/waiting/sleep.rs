@@ -32,7 +32,7 @@ pub(super) fn sleep(
     if let Some(link) = stream.fabric.filter(|_| notified.is_none()) {
         link.notify_helper();
     }
-    let start = time::now();
+    let until = limit.map(|limit| time::now().saturating_add(limit));
     let mut signals = NapSignals::default();
     let mut looks = 0;
     loop {
@@ -40,7 +40,7 @@ pub(super) fn sleep(
             link::look(socket, stream);
             return Ok(Woken::Perhaps);
         }
-        let left = limit.map(|l| l.saturating_sub(time::now() - start));
+        let left = until.map(|until| until.saturating_sub(time::now()));
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
         }
@@ -93,7 +93,7 @@ pub(super) fn sleep(
         if anchor & libc::POLLNVAL != 0 && nap.is_none() {
             // Another thread closed the number, which the kernel tells whatever ended the sleep. Nothing happened and time is
             // left: a signal did.
-            if limit.is_none_or(|limit| time::now() - start < limit) {
+            if until.is_none_or(|until| time::now() < until) {
                 interrupted()?;
             }
         }
