@@ -1,18 +1,20 @@
 //! The metrics over HTTP, at an address or a Unix socket.
 //!
 //! At an address everybody of the host may come. So one who says nothing, reads nothing or comes a thousand times keeps nobody else
-//! from an answer for long: an exchange has a time, a request a size, and of many at once the rest is hung up on.
+//! from an answer: an exchange has a time, a request a size, and where there are many at once the oldest is hung up on
+//! ([why there is no library for it](../../../docs/decisions/the-exporter-speaks-http-itself.md)).
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,19 +67,13 @@ pub(super) fn serve(place: &Place, render: Box<Render>) -> Result<(), String> {
         let _ = signal_hook::flag::register(signal, Arc::clone(&ends));
     }
     let listener = listen(place)?;
-    // One look at all processes at a time. Each exchange under way has it, so it also counts them.
-    let render = Arc::new(Mutex::new(render));
+    let exchanges = Arc::new(Exchanges::new(render));
     while !ends.load(Relaxed) {
         if !is_ready(listener.fd()) {
             continue;
         }
         match listener.accept() {
-            Ok(client) if Arc::strong_count(&render) <= MOST => {
-                let render = Arc::clone(&render);
-                // Without a thread the client is hung up on.
-                let _ = thread::Builder::new().spawn(move || exchange(client.as_ref(), &render));
-            }
-            Ok(_) => {}
+            Ok(client) => Exchanges::begin(&exchanges, client),
             // Somebody else was faster, or hung up.
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
@@ -93,6 +89,67 @@ pub(super) fn serve(place: &Place, render: Box<Render>) -> Result<(), String> {
     Ok(())
 }
 
+/// The exchanges under way.
+struct Exchanges {
+    /// One look at all processes at a time.
+    render: Mutex<Box<Render>>,
+    /// The oldest first.
+    under_way: Mutex<VecDeque<Arc<Exchange>>>,
+    /// One is over.
+    is_over: Condvar,
+}
+
+/// One client's.
+struct Exchange {
+    client: Box<dyn Client>,
+    /// Nobody waits for its answer.
+    is_hung_up: AtomicBool,
+}
+
+impl Exchanges {
+    fn new(render: Box<Render>) -> Self {
+        let (render, under_way) = (Mutex::new(render), Mutex::default());
+        Exchanges { render, under_way, is_over: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Exchange>>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for one more, and has a thread of its own speak with the client. Without a thread the client is hung up on.
+    fn begin(exchanges: &Arc<Exchanges>, client: Box<dyn Client>) {
+        let exchange = Arc::new(Exchange { client, is_hung_up: AtomicBool::new(false) });
+        exchanges.make_room().push_back(Arc::clone(&exchange));
+        let (all, one) = (Arc::clone(exchanges), Arc::clone(&exchange));
+        let speak = move || {
+            one.run(&all.render);
+            all.end(&one);
+        };
+        if thread::Builder::new().spawn(speak).is_err() {
+            exchanges.end(&exchange);
+        }
+    }
+
+    /// Hangs up on the oldest ones until there are fewer than [`MOST`]. They end as soon as the look at all processes that one of
+    /// them has begun.
+    fn make_room(&self) -> MutexGuard<'_, VecDeque<Arc<Exchange>>> {
+        let mut under_way = self.lock();
+        while under_way.len() >= MOST {
+            // One that is hung up on and not over yet makes room without another.
+            if !under_way.iter().any(|one| one.is_hung_up.load(Relaxed)) {
+                under_way.iter().take(1).for_each(|oldest| oldest.hang_up());
+            }
+            under_way = self.is_over.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+        }
+        under_way
+    }
+
+    fn end(&self, exchange: &Arc<Exchange>) {
+        self.lock().retain(|one| !Arc::ptr_eq(one, exchange));
+        self.is_over.notify_all();
+    }
+}
+
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -102,6 +159,8 @@ enum Listener {
 trait Client: Send + Sync {
     fn read(&self, buffer: &mut [u8], wait: Duration) -> io::Result<usize>;
     fn write(&self, bytes: &[u8], wait: Duration) -> io::Result<usize>;
+    /// Who reads or writes is told so at once.
+    fn hang_up(&self);
 }
 
 /// Both kinds of sockets have the same methods.
@@ -113,6 +172,10 @@ macro_rules! client {
             }
             fn write(&self, bytes: &[u8], wait: Duration) -> io::Result<usize> {
                 self.set_write_timeout(Some(wait)).and_then(|()| Write::write(&mut { self }, bytes))
+            }
+            fn hang_up(&self) {
+                // If this fails the client has.
+                let _ = self.shutdown(Shutdown::Both);
             }
         }
     };
@@ -177,18 +240,34 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Hears one request and answers it. If that fails the client has gone, or is hung up on. It will ask again.
-fn exchange(client: &dyn Client, render: &Mutex<Box<Render>>) {
-    let until = Instant::now() + LONGEST;
-    let left =
-        || Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
-    let Some(request) = hear(client, left) else { return };
-    let render = || render.lock().unwrap_or_else(PoisonError::into_inner)();
-    let answer = answer(&request, render);
-    let mut rest = answer.as_slice();
-    while !rest.is_empty() {
-        let Some(Ok(written @ 1..)) = left().map(|left| client.write(rest, left)) else { return };
-        rest = &rest[written..];
+impl Exchange {
+    /// Hears one request and answers it. If that fails the client has gone, or is hung up on. It will ask again.
+    fn run(&self, render: &Mutex<Box<Render>>) {
+        let client = self.client.as_ref();
+        let until = Instant::now() + LONGEST;
+        let left =
+            || Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
+        let Some(request) = hear(client, left) else { return };
+        let render = || {
+            let render = render.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.is_hung_up.load(Relaxed) {
+                String::new()
+            } else {
+                render()
+            }
+        };
+        let answer = answer(&request, render);
+        let mut rest = answer.as_slice();
+        while !rest.is_empty() {
+            let written = left().map(|left| client.write(rest, left));
+            let Some(Ok(written @ 1..)) = written else { return };
+            rest = &rest[written..];
+        }
+    }
+
+    fn hang_up(&self) {
+        self.is_hung_up.store(true, Relaxed);
+        self.client.hang_up();
     }
 }
 
