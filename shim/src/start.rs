@@ -7,6 +7,7 @@ use sanshim_core::logging;
 use sanshim_core::switch::{self, fork};
 use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Pselect, Recv};
 use sanshim_core::sys::errno;
+use sanshim_core::sys::thread;
 use std::cell::UnsafeCell;
 
 #[used]
@@ -54,6 +55,7 @@ fn begin() {
             ),
         }
     });
+    thread::note_thread_locals();
     if let Err(e) = switch::initialize(config) {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;

@@ -6,7 +6,7 @@
 use super::mailbox::{Address, Mailbox, Message};
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
-use crate::sys::{file, hidden, poll, time, Errno, Fd};
+use crate::sys::{file, hidden, poll, thread, time, Errno, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::OnceLock;
 
@@ -74,8 +74,7 @@ fn helper() -> Option<&'static Helper> {
     let helper = Helper::open()?;
     // The thread inherits the mask: no signal of the program is ever delivered to it.
     let held = SignalsHeld::new();
-    let builder = std::thread::Builder::new().name("sanshim".into()).stack_size(256 << 10);
-    let started = builder.spawn(|| (work.run)(helper));
+    let started = thread::builder().spawn(|| (work.run)(helper));
     drop(held);
     if let Err(why) = started {
         log::warn!("no RDMA: the helper thread could not be started: {why}");

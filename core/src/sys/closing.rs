@@ -5,12 +5,11 @@
 //! none unless a peer that may share memory with this process sends what no library does.
 
 use super::process::SignalsHeld;
-use super::{hidden, Fd};
+use super::{hidden, thread, Fd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Most threads at a time.
 const MOST: usize = 16;
-const STACK: usize = 256 << 10;
 
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
@@ -26,8 +25,7 @@ pub(crate) fn elsewhere(all: Vec<Fd>) {
     UNDER_WAY.fetch_add(1, Relaxed);
     // The thread inherits the mask: no signal of the program is ever delivered to it.
     let held = SignalsHeld::new();
-    let builder = std::thread::Builder::new().name("sanshim".into()).stack_size(STACK);
-    let started = builder.spawn(move || {
+    let started = thread::builder().spawn(move || {
         all.into_iter().for_each(hidden::close);
         UNDER_WAY.fetch_sub(1, Relaxed);
     });
