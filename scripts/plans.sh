@@ -40,7 +40,7 @@ build_program() {
     command -v cc >/dev/null || fail "cc is missing: run scripts/install, or install gcc"
     mkdir -p "$target/$1"
     program=$target/$1/$1
-    cc -O1 -g -Wall -Wextra -Werror -Wno-unused-value -U_FORTIFY_SOURCE -pthread -o "$program.$$" "$root/tests/$1"/*.c "$root"/tests/plans/*.c
+    cc -O1 -g -Wall -Wextra -Werror -Wno-unused-value -U_FORTIFY_SOURCE -pthread -rdynamic -o "$program.$$" "$root/tests/$1"/*.c "$root"/tests/plans/*.c
     mv "$program.$$" "$program"
 }
 
@@ -57,7 +57,7 @@ run() {
 try_natively() {
     local seed
     for seed in $(sed -n 's/^seed \([0-9]*\): [^h].*/\1/p' "$2" | sort -un | head -n 20); do
-        say "natively, 10 times, seed $seed; replay it: scripts/$1 --seed $seed"
+        say "natively, 10 times, seed $seed; replay it: scripts/$1 ${CRASH_WITH:+--with $CRASH_WITH }--seed $seed"
         for _ in {1..10}; do run native "$seed" 1 || say "this fails natively too"; done
     done
 }

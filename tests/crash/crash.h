@@ -70,10 +70,26 @@ struct shared {
     _Atomic int failures;
     _Atomic int survivor_ready;
     _Atomic long resets, resets_short, ends_for_resets, taken_over;
+    _Atomic int64_t clock; /* by how much it is ahead */
 };
 extern struct shared *shared;
 extern struct plan plan;
 extern long seed_;
+
+/* ---- what is the matter with the machine (surroundings.c, clock.c), by the variable CRASH_WITH --- */
+
+/* BETWEEN_HOSTS: connections are as between hosts, where a death costs more (docs/reference/other-hosts.md). */
+enum surroundings { ORDINARY, NO_ROOM, LITTLE_MEMORY, CLOCKS_JUMP, STANDS_STILL, BETWEEN_HOSTS, SURROUNDINGS };
+extern enum surroundings surroundings;
+/* Before the first plan, and after the last. Says so and ends the program where this machine cannot. */
+void surround(void);
+void leave_surroundings(void);
+/* Before a plan; a process that is to be killed after it, or 0. */
+pid_t surround_plan(long seed);
+/* In each process that goes through more than one plan. */
+void jump_clocks(long seed);
+/* Where a plan begins on the SAN. */
+void bring_to_san(const struct link *l, int fd, int begins);
 
 /* ---- one end of a connection (end.c) ---------------------------------------------------------- */
 
@@ -105,6 +121,8 @@ void before_call(struct end *e);
 void run_victim(int index) __attribute__((noreturn));
 /* Carries out the plan of a seed, as its survivor (survivor.c). */
 void survive(long seed);
+/* Nanoseconds without those in which this process, and so the machine, stood still. */
+int64_t awake_ns(void);
 /* Kills as the plan says (killer.c). False: it took too long. */
 int kill_victims(int64_t deadline);
 /* Stops processes and has them go on, in a process of its own. */

@@ -105,8 +105,10 @@ static void is_over(struct end *e) {
     close(e->fd), e->mode = OVER;
     e->common->over[e->side] = 1;
 }
-/* Whether the connection goes back to TCP. An end that is killed then may lose what it sent: docs/reference/handing-over.md. */
-static int passes(const struct end *e) {
+/* Whether an end that is killed may lose what it sent: its connection goes back to TCP (docs/reference/handing-over.md). */
+static int may_lose(const struct end *e) {
+    /* Clocks that jump make it idle. */
+    if (surroundings == CLOCKS_JUMP || surroundings == BETWEEN_HOSTS) return 1;
     for (int i = 0; i < e->link->count; i++)
         if (e->link->phases[i].kind == PASSED) return 1;
     return 0;
@@ -116,12 +118,12 @@ static void end_killed(struct end *e, int was_reset) {
     struct progress *own = e->progress, *other = &e->common->progress[VICTIM];
     if (own->received > other->asked) return fail(e, "more than was sent", own->received - other->asked);
     if (own->received < other->sent) {
-        if (!was_reset && !e->broken && !passes(e)) return fail(e, "the stream ended early, missing", other->sent - own->received);
+        if (!was_reset && !e->broken && !may_lose(e)) return fail(e, "the stream ended early, missing", other->sent - own->received);
         shared->resets_short++;
     }
     if (was_reset) {
         shared->resets++;
-        if (own->sent == other->received) return fail(e, "a reset with nothing unread", 0);
+        if (own->sent == other->received && surroundings != BETWEEN_HOSTS) return fail(e, "a reset with nothing unread", 0);
     } else if (own->sent > other->wanted && !e->broken) {
         shared->ends_for_resets++;
     }
@@ -183,6 +185,10 @@ static void take(struct end *e, const char *from, long n) {
     if (n > 0 && e->mode != OVER) take_after(e, from, n);
 }
 
+/* Between hosts the death of a relative may reset the connection. */
+static int dies_with_a_relative(const struct end *e) {
+    return surroundings == BETWEEN_HOSTS && e->link->family != ALONE && e->link->fate != LIVES;
+}
 /* 1: something came or the end did; 0: nothing yet. */
 static int receive(struct end *e, long n, int may_wait) {
     struct progress *p = e->progress;
@@ -195,6 +201,7 @@ static int receive(struct end *e, long n, int may_wait) {
     if (k < 0 && is_later()) return 0;
     if (k < 0 && errno != ECONNRESET) return fail(e, "receive", errno), 1;
     if (is_killed_alone(e) && e->side == SURVIVOR) return end_killed(e, k < 0), 1;
+    if (k < 0 && dies_with_a_relative(e)) return is_over(e), 1;
     if (k < 0 || e->mode == STEPS) return fail(e, k < 0 ? "a reset" : "the end in the middle", k), 1;
     if (!e->peer_marked || e->after_received != after(e, 1 - e->side)) return fail(e, "the end before the last byte", e->after_received), 1;
     return e->ended = 1;
@@ -204,6 +211,7 @@ static int transmit(struct end *e, const char *from, long n, int may_wait, long 
     if (k >= 0) return *sent = k, 1;
     if (is_later()) return 0;
     if ((errno == EPIPE || errno == ECONNRESET) && is_killed_alone(e) && e->side == SURVIVOR) return e->broken = 1, e->mode = DRAINING, 1;
+    if ((errno == EPIPE || errno == ECONNRESET) && dies_with_a_relative(e)) return is_over(e), 1;
     return fail(e, "send", errno), 1;
 }
 

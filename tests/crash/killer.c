@@ -5,6 +5,14 @@
 
 struct kills kills;
 
+int64_t awake_ns(void) {
+    static int64_t last, lost;
+    int64_t now = now_ns();
+    if (last && now - last > 2000000000) lost += now - last;
+    last = now;
+    return now - lost;
+}
+
 static int is_gone(pid_t pid) {
     int status;
     waitpid(pid, &status, WNOHANG | __WALL);
@@ -21,7 +29,7 @@ static void step_and_kill(struct common *c, pid_t pid, long instructions, int64_
         int64_t asleep = now_ns() + 5000000;
         pid_t k;
         while ((k = waitpid(pid, &status, __WALL | WNOHANG)) == 0 && now_ns() < asleep) sched_yield();
-        if (k != pid || !WIFSTOPPED(status) || now_ns() > deadline) break;
+        if (k != pid || !WIFSTOPPED(status) || awake_ns() > deadline) break;
     }
     kill(pid, SIGKILL);
 }
@@ -33,11 +41,11 @@ static int kill_one(int index, int64_t deadline) {
     struct common *c = &shared->links[index];
     int64_t before = 0;
     while (!c->connected)
-        if (rest(20), now_ns() > deadline) return 0;
+        if (rest(20), awake_ns() > deadline) return 0;
     pid_t pid = c->pids[l->target];
     int waits_for_call = l->fate == AFTER_CALLS || l->fate == WHILE_STOPPED;
     for (long i = 0; waits_for_call && c->calls < l->calls; i++) {
-        if (i % 1000 == 999 && now_ns() > deadline) return 0;
+        if (i % 1000 == 999 && awake_ns() > deadline) return 0;
         if (i % 20000 == 19999) rest(20);
     }
     before = now_ns();
@@ -45,12 +53,12 @@ static int kill_one(int index, int64_t deadline) {
     case AT_TIME: rest(l->delay / 1000); break;
     case STEPPED:
         while (!c->step_me && !makes_no_call(c, l))
-            if (rest(20), now_ns() > deadline) return 0;
+            if (rest(20), awake_ns() > deadline) return 0;
         if (c->step_me) step_and_kill(c, pid, l->delay, deadline);
         break;
     case BY_TIMER:
         while (!is_gone(pid) && !makes_no_call(c, l))
-            if (rest(20), now_ns() > deadline) return 0;
+            if (rest(20), awake_ns() > deadline) return 0;
         break;
     case WHILE_STOPPED: kill(pid, SIGSTOP), rest(l->delay / 64); break;
     default:
@@ -59,13 +67,13 @@ static int kill_one(int index, int64_t deadline) {
     if (!is_gone(pid)) kill(pid, SIGKILL);
     kills.made[l->fate]++, kills.relatives += l->family != ALONE;
     while (!is_gone(pid))
-        if (rest(20), now_ns() > deadline) return 0;
+        if (rest(20), awake_ns() > deadline) return 0;
     if (l->family == ALONE || (l->family == IDLE && l->target == 0)) return 1;
     c->dead = 1;
     /* The relative may be about to sleep: it hears of it again. */
     while (!c->noticed && !is_gone(c->pids[1 - l->target])) {
         kill(c->pids[1 - l->target], SIGUSR1), rest(300);
-        if (now_ns() > deadline) return 0;
+        if (awake_ns() > deadline) return 0;
     }
     return 1;
 }

@@ -7,7 +7,7 @@
  * go in both directions. SIGKILL ends victims: after a time, after a call, by a timer within a call, while they are stopped, or at an
  * instruction within a call, to which ptrace leads them. The survivor reads a correct prefix and then what TCP gives. A relative goes
  * on where the killed one was, and other connections go on. At the end the survivor has as many descriptors, mappings and pages as it
- * had. A plan that goes wrong, or hangs, is printed with its seed. */
+ * had. A plan that goes wrong, or hangs, is printed with its seed. The variable CRASH_WITH says what is the matter with the machine. */
 #include "crash.h"
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -50,22 +50,27 @@ static void say_where(void) {
 /* Runs one plan; true if all went as over TCP. */
 static int run(long seed, struct footprint *footprint) {
     plan = plan_of(seed), seed_ = seed;
+    int64_t clock = shared->clock;
     memset(shared, 0, sizeof *shared);
+    shared->clock = clock;
     if (!survivor.pid) start_worker(&survivor, survive);
     pid_t first[MOST_CONNECTIONS] = {0};
     fflush(0);
+    pid_t surrounding = surround_plan(seed);
     for (int i = 0; i < plan.count; i++)
         if ((first[i] = fork()) == 0) run_victim(i);
     ask_worker(&survivor, seed);
     pid_t storm = plan.storms || plan.stands_still ? start_storm(survivor.pid) : 0;
     kills.storms += plan.storms;
-    int64_t deadline = now_ns() + HANG_S * 1000000000LL;
+    int64_t deadline = awake_ns() + HANG_S * 1000000000LL;
     int is_done = kill_victims(deadline);
     for (int i = 0; i < plan.count; i++)
         if (!shared->links[i].stop) shared->links[i].stop = 1;
-    is_done = is_done && hear_worker(&survivor, deadline, footprint);
+    int is_heard = 0;
+    while (is_done && !is_heard && !(is_heard = hear_worker(&survivor, now_ns() + 50000000, footprint))) is_done = awake_ns() < deadline;
+    if (surrounding > 0) kill(surrounding, SIGKILL);
     while (is_done && has_children(survivor.pid))
-        if (rest(50), now_ns() > deadline) is_done = 0;
+        if (rest(50), awake_ns() > deadline) is_done = 0;
     if (!is_done) {
         fprintf(stderr, "seed %ld: hangs\n", seed);
         say_where();
@@ -91,6 +96,7 @@ int main(int count, char **arguments) {
     }
     long first = atol(arguments[1]), plans = atol(arguments[2]), wrong = 0, resets = 0, cut = 0, soft = 0, taken = 0;
     shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    surround();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     /* Rests are short ones. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
@@ -114,5 +120,7 @@ int main(int count, char **arguments) {
            wrong, plans, made, kills.made[AT_TIME], kills.made[AFTER_CALLS], kills.made[BY_TIMER], kills.made[STEPPED], kills.made[WHILE_STOPPED],
            kills.relatives, taken, kills.storms, resets, cut, soft);
     if (survivor.pid) printf("survivor: %ld descriptors, %ld mappings, %ld KiB\n", now.descriptors, now.mappings, now.kib);
+    if (survivor.pid) kill(survivor.pid, SIGKILL);
+    leave_surroundings();
     return wrong != 0;
 }

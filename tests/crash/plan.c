@@ -76,6 +76,7 @@ struct plan plan_of(long seed) {
     p.storms = below(4) ? 0 : 1 + (int)below(12);
     p.stands_still = below(40) ? 0 : (int)up_to(11);
     for (int i = 0; i < p.count; i++) p.links[i] = some_link();
+    if (surroundings == STANDS_STILL) p.stands_still = 500 + (int)below(2500);
     return p;
 }
 

@@ -12,6 +12,7 @@ static void *drive_one(void *end) {
 }
 void survive(long seed) {
     plan = plan_of(seed_ = seed);
+    if (surroundings == CLOCKS_JUMP) jump_clocks(seed);
     int listeners[MOST_CONNECTIONS];
     for (int i = 0; i < plan.count; i++) {
         listeners[i] = -1;
@@ -23,7 +24,7 @@ void survive(long seed) {
         *e = (struct end){.side = SURVIVOR, .index = i, .common = &shared->links[i], .link = l, .buffer = buffers[i]};
         e->fd = make_connection(&e->common->port, l->survivor_listens, &listeners[i]);
         if (l->small_buffer) setsockopt(e->fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int));
-        if (l->family != ALONE) warm_up(e->fd, 0);
+        bring_to_san(l, e->fd, 0);
         enum style style = plan.threads ? l->style[SURVIVOR] : plan.loop;
         if (style == EPOLL || style == EDGE) fcntl(e->fd, F_SETFL, O_RDWR | O_NONBLOCK);
         begin(e);

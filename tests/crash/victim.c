@@ -59,7 +59,7 @@ void run_victim(int index) {
     if (!l->survivor_listens) make_connection(&c->port, 1, &listener);
     e->fd = make_connection(&c->port, !l->survivor_listens, &listener);
     enum style style = l->style[VICTIM];
-    if (l->family != ALONE) warm_up(e->fd, 1);
+    bring_to_san(l, e->fd, 1);
     if (style == EPOLL || style == EDGE) fcntl(e->fd, F_SETFL, O_RDWR | O_NONBLOCK);
     begin(e);
     c->pids[0] = getpid();

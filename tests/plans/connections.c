@@ -3,8 +3,13 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 
+/* Where listeners are: here, or where the variable PLANS_ADDRESS says. */
+static in_addr_t place(void) {
+    const char *address = getenv("PLANS_ADDRESS");
+    return address ? inet_addr(address) : htonl(INADDR_LOOPBACK);
+}
 static int listen_(_Atomic int *port) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = place()};
     socklen_t n = sizeof a;
     int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(l, (void *)&a, n) || listen(l, 8) || getsockname(l, (void *)&a, &n)) perror("listen"), exit(2);
@@ -23,7 +28,7 @@ int make_connection(_Atomic int *port, int listens, int *listener) {
         return without_delay(fd);
     }
     while (*port == 0) rest(50);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)*port)};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = place(), .sin_port = htons((uint16_t)*port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(fd, (void *)&a, sizeof a)) perror("connect"), exit(2);
     return without_delay(fd);

@@ -27,7 +27,7 @@ pub fn compiled(folder: &str, sandbox: &Sandbox) -> PathBuf {
         sources.map(|entry| entry.expect("an entry").path())
     });
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    compiler.args(["-O1", "-pthread", "-o"]).arg(&program);
+    compiler.args(["-O1", "-pthread", "-rdynamic", "-o"]).arg(&program);
     compiler.args(sources.filter(|path| path.extension().is_some_and(|end| end == "c")));
     assert!(compiler.status().expect("the C compiler runs").success());
     program
