@@ -9,7 +9,7 @@ use super::folder::FolderPath;
 #[derive(Debug, Error)]
 pub enum RegistryError {
     /// A step on the folder or the file failed.
-    #[error("cannot {step} {folder}: {source}; make /dev/shm a writable tmpfs")]
+    #[error("cannot {step} {folder}: {source}; make /dev/shm a writable tmpfs with room")]
     Io {
         /// What was tried, as in "cannot {step}".
         step: &'static str,

@@ -140,13 +140,15 @@ pub(super) unsafe fn unmap(address: *mut u8, length: usize) {
 
 /// Makes sure that the page at `address` has memory, by letting the kernel write 16 bytes there.
 ///
-/// If the tmpfs is full, a store of ours would raise SIGBUS. The kernel's own store fails with EFAULT instead.
+/// If the tmpfs is full, a store of ours would raise SIGBUS. The kernel's own store fails with EFAULT instead, which is ENOSPC here.
 ///
 /// # Safety
 /// The 16 bytes at `address` lie in a live mapping and may be overwritten.
 pub(super) unsafe fn reserve(address: *mut u8) -> io::Result<()> {
     // SAFETY: the kernel stores one timespec (16 bytes) there, as the caller allows.
-    unsafe { syscall!(Sysno::clock_gettime, libc::CLOCK_MONOTONIC, address) }.map(drop).map_err(os)
+    unsafe { syscall!(Sysno::clock_gettime, libc::CLOCK_MONOTONIC, address) }
+        .map(drop)
+        .map_err(|e| os(if e == Errno::EFAULT { Errno::ENOSPC } else { e }))
 }
 
 pub(super) fn rename(folder: &Fd, from: &CStr, to: &CStr) -> io::Result<()> {

@@ -215,6 +215,7 @@ fn full_shared_memory_is_an_error_and_not_a_signal() {
         in_child(|| {
             let error = registry.after_fork_in_child().expect_err("no room for a second file");
             assert!(matches!(error, RegistryError::Io { .. }), "{error}");
+            assert!(error.to_string().contains("No space left"), "{error}");
             slots[0].sent.bytes.add(1);
             assert_eq!(slots[0].sent.bytes.get(), 101);
             assert_eq!(fs::read_dir(&folder.0).expect("folder").count(), 1);
