@@ -20,7 +20,7 @@ pub(in crate::switch) fn enter_kernel_registration(
         let socket = unsafe { &*std::ptr::from_ref(socket) };
         let mut registration = Registration::new(noted.fd, socket, noted.events, noted.data);
         registration.in_kernel = true;
-        add(structure, noted.set, registration);
+        return add(structure, noted.set, registration).is_some();
     }
     true
 }
@@ -62,19 +62,20 @@ impl Inner {
     }
 }
 
-/// Puts a registration into the books of its set and its socket.
+/// Puts a registration into the books of its set and its socket; where it is in the set. `None`, in a signal handler that
+/// interrupted a look at the set: it is not there.
 pub(in crate::switch) fn add(
     structure: &mut Structure,
     set: &'static Set,
     registration: Registration,
-) -> u32 {
+) -> Option<u32> {
     let socket = registration.socket;
-    let index = set.with(|inner| inner.insert(registration)).unwrap_or(0);
+    let index = set.with(|inner| inner.insert(registration))?;
     socket.guarded(structure).watches.push(Watch { set, index });
     socket.watch_count.fetch_add(1, Ordering::Relaxed);
     socket.watched_at.store(index, Ordering::Relaxed);
     socket.watched_by.store(std::ptr::from_ref(set).cast_mut(), Ordering::Release);
-    index
+    Some(index)
 }
 
 /// Takes a registration out of the books, and returns it.
@@ -88,19 +89,18 @@ pub(in crate::switch) fn remove(
     let before = watches.len();
     watches.retain(|w| !(std::ptr::eq(w.set, set) && w.index == index));
     socket.watch_count.fetch_sub((before - watches.len()) as u32, Ordering::Relaxed);
-    set.with(|inner| {
-        let mut taken = inner.registrations.get_mut(index as usize)?.take()?;
-        inner.free.push(index);
-        if taken.hot {
-            inner.hot.retain(|i| *i != index);
-        }
+    let taken = set.with(|inner| {
+        let mut taken = inner.take(index)?;
         if !taken.in_kernel {
             taken.disarm();
             set.san.fetch_sub(1, Ordering::SeqCst);
         }
         Some(taken)
-    })
-    .flatten()
+    });
+    if taken.is_none() {
+        set.leave_behind(index);
+    }
+    taken.flatten()
 }
 
 /// Removes a parked registration, which is deleted as far as the program knows. True if it was parked.

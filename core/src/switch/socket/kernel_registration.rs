@@ -69,6 +69,11 @@ impl KernelRegistration {
         self.state.load(Relaxed) == EMPTY
     }
 
+    /// The kernel has one that no books have.
+    pub(in crate::switch) fn lose(&self) {
+        self.state.store(UNKNOWN, Relaxed);
+    }
+
     /// True if the socket has to stay on TCP.
     pub(in crate::switch) fn is_unknown(&self) -> bool {
         self.state.load(Relaxed) == UNKNOWN

@@ -10,6 +10,7 @@ mod connection_end;
 pub(in crate::switch) mod holder_count;
 mod kernel_registration;
 pub(in crate::switch) mod lane;
+mod left_behind;
 pub(in crate::switch) mod names;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;

@@ -6,6 +6,7 @@
 
 use crate::session::Ticket;
 use crate::switch::event_bits as bit;
+use crate::switch::socket::left_behind::LeftBehind;
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
@@ -48,6 +49,8 @@ pub struct Set {
     /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
     pub(in crate::switch) kernel_was_passed_over: AtomicBool,
     pub(in crate::switch) spin: spin::History,
+    /// What signal handlers removed while the thread that they interrupted had the lock.
+    left_behind: LeftBehind,
     /// Guards `inner`.
     pub(in crate::switch) lock: FamilyLock<{ LockRank::EpollSet as u8 }>,
     inner: UnsafeCell<Inner>,
@@ -134,6 +137,16 @@ impl Inner {
         }
     }
 
+    /// Takes a registration out of the books.
+    pub(in crate::switch) fn take(&mut self, index: u32) -> Option<Registration> {
+        let taken = self.registrations.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        if taken.hot {
+            self.hot.retain(|i| *i != index);
+        }
+        Some(taken)
+    }
+
     /// Has the set look at a registration itself.
     pub(in crate::switch) fn make_hot(&mut self, index: u32) {
         if let Some(Some(r)) = self.registrations.get_mut(index as usize) {
@@ -161,6 +174,7 @@ impl Set {
             inherited: AtomicBool::new(false),
             kernel_was_passed_over: AtomicBool::new(false),
             spin: spin::History::new(),
+            left_behind: LeftBehind::default(),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),
         }
@@ -171,9 +185,31 @@ impl Set {
     pub(in crate::switch) fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
         self.lock.lock().ok()?;
         // SAFETY: the lock is held.
-        let result = f(unsafe { &mut *self.inner.get() });
+        let inner = unsafe { &mut *self.inner.get() };
+        let result = f(inner);
+        if self.left_behind.any() {
+            self.forget_left_behind(inner);
+        }
         self.lock.unlock();
         Some(result)
+    }
+
+    /// A signal handler removes a registration of its thread's own look: the look forgets it before it ends. The session is over,
+    /// so nobody has to take its counters back.
+    #[cold]
+    pub(in crate::switch) fn leave_behind(&self, index: u32) {
+        self.left_behind.note(index);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_left_behind(&self, inner: &mut Inner) {
+        for index in self.left_behind.take() {
+            let Some(taken) = inner.take(index) else { continue };
+            if !taken.in_kernel {
+                self.san.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
     }
 
     pub(super) fn generation(&self) -> u32 {

@@ -162,7 +162,9 @@ fn in_kernel(
         (libc::EPOLL_CTL_ADD, Some((events, data))) => {
             let mut registration = Registration::new(fd, socket, events, data);
             registration.in_kernel = true;
-            watchers::add(structure, set, registration);
+            if watchers::add(structure, set, registration).is_none() {
+                socket.kernel_registration.lose();
+            }
         }
         (libc::EPOLL_CTL_MOD, Some((events, data))) => {
             let Some(index) = watchers::find(structure, set, fd, socket) else { return };
@@ -219,7 +221,7 @@ fn on_san(
 
 fn add(structure: &mut Structure, set: &'static Set, registration: Registration) -> Result<()> {
     let socket = registration.socket;
-    let index = watchers::add(structure, set, registration);
+    let index = watchers::add(structure, set, registration).ok_or(Errno(libc::EINTR))?;
     if let Err(e) = watchers::enter_shadow(set, index) {
         // It never counted as one of the set's SAN registrations.
         set.san.fetch_add(1, Ordering::SeqCst);
