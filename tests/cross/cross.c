@@ -1,7 +1,9 @@
 /* Two programs that exchange records over connections, each of which knows every byte that may come:
  *   cross serve PORT[,PORT...]                                  listens on each port of all addresses, and answers for ever
  *   cross ask ADDRESS PORT CONNECTIONS ROUNDS BESIDE [FIRST]    so many connections, BESIDE of them at a time; from source
- *                                                               port FIRST on, if that is given
+ *                                                               port FIRST on, if that is given (zero: from any)
+ *   cross up|down ... FIRST LARGEST PAUSE                       the same, but records go from the asker alone, or to it: of up to
+ *                                                               LARGEST bytes, and with a pause of PAUSE microseconds
  * Of a connection each record says which connection the record is of, by a number that is the asker's alone, and which round. What is
  * not of this connection, or not of this round, ends the program with 3. Something that fails ends it with 1. */
 #include <arpa/inet.h>
@@ -17,11 +19,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LARGEST = 1200 };
+enum { USUAL = 1200, LARGEST = 1 << 17, STREAM = 1 << 30 };
 
 struct head {
   uint64_t connection;
   uint32_t round, length;
+};
+
+/* How records go in one direction. Comes first over such a connection, behind a head whose round is STREAM. */
+struct stream {
+  uint32_t is_up, rounds, largest, pause;
 };
 
 static _Noreturn void end(int status, const char *what) {
@@ -37,12 +44,16 @@ static uint64_t mixed(uint64_t x) {
 }
 
 /* The record of a connection's round, in one direction. */
-static uint32_t record(char *to, uint64_t connection, uint32_t round, int is_answer) {
+static uint32_t record_within(char *to, uint32_t largest, uint64_t connection, uint32_t round, int is_answer) {
   uint64_t state = mixed(connection ^ (uint64_t)round << 33 ^ (uint64_t)is_answer << 32);
-  uint32_t length = sizeof(struct head) + state % (LARGEST - sizeof(struct head));
+  uint32_t length = sizeof(struct head) + state % (largest - sizeof(struct head));
   memcpy(to, &(struct head){connection, round, length}, sizeof(struct head));
   for (uint32_t at = sizeof(struct head); at < length; at++) to[at] = (char)((state = mixed(state)) >> 56);
   return length;
+}
+
+static uint32_t record(char *to, uint64_t connection, uint32_t round, int is_answer) {
+  return record_within(to, USUAL, connection, round, is_answer);
 }
 
 static int send_all(int fd, const char *bytes, size_t length) {
@@ -65,15 +76,45 @@ static int receive_all(int fd, char *bytes, size_t length) {
   return 1;
 }
 
+/* Sends all records of a stream, and waits for the other end to say that all of them came. */
+static int push(int fd, uint64_t connection, struct stream how) {
+  char *bytes = malloc(how.largest), said;
+  for (uint32_t round = 0; round < how.rounds; round++) {
+    uint32_t length = record_within(bytes, how.largest, connection, round, !how.is_up);
+    if (send_all(fd, bytes, length) != 0) return -1;
+    if (how.pause > 0) usleep(how.pause);
+  }
+  free(bytes);
+  return receive_all(fd, &said, 1) == 1 ? 0 : -1;
+}
+
+/* Receives them. */
+static int pull(int fd, uint64_t connection, struct stream how) {
+  char *wanted = malloc(how.largest), *got = malloc(how.largest);
+  for (uint32_t round = 0; round < how.rounds; round++) {
+    uint32_t length = record_within(wanted, how.largest, connection, round, !how.is_up);
+    if (receive_all(fd, got, length) != 1) return -1;
+    if (memcmp(got, wanted, length) != 0) end(3, "a stream has other bytes, or another connection's");
+  }
+  free(wanted), free(got);
+  return send_all(fd, "!", 1);
+}
+
 static void *answer(void *argument) {
   int fd = (int)(intptr_t)argument;
-  char wanted[LARGEST], got[LARGEST];
+  char wanted[USUAL], got[USUAL];
   uint64_t connection = 0;
   for (uint32_t round = 0;; round++) {
     struct head head;
     int is_there = receive_all(fd, (char *)&head, sizeof head);
     if (is_there <= 0) break;
     if (round == 0) connection = head.connection;
+    if (round == 0 && head.round == STREAM) {
+      struct stream how;
+      if (receive_all(fd, (char *)&how, sizeof how) != 1) break;
+      if ((how.is_up ? pull : push)(fd, connection, how) == 0) receive_all(fd, got, 1);
+      break;
+    }
     uint32_t length = record(wanted, connection, round, 0);
     if (memcmp(&head, wanted, sizeof head) != 0) end(3, "a request of another connection or round came");
     if (receive_all(fd, got, length - sizeof head) < 0) break;
@@ -118,6 +159,7 @@ static int serve(char *ports) {
 static struct {
   struct sockaddr_in6 to;
   int connections, rounds, first;
+  struct stream how;
   _Atomic int next;
 } plan;
 
@@ -143,11 +185,19 @@ static int dial(int number) {
 
 static void *ask(void *unused) {
   (void)unused;
-  char wanted[LARGEST], got[LARGEST];
+  char wanted[USUAL], got[USUAL];
   for (int number; (number = plan.next++) < plan.connections;) {
     int fd = dial(number);
     uint64_t connection;
     if (getrandom(&connection, sizeof connection, 0) != sizeof connection) end(1, "getrandom");
+    if (plan.how.largest > 0) {
+      struct head head = {connection, STREAM, sizeof plan.how};
+      if (send_all(fd, (char *)&head, sizeof head) != 0) end(1, "send");
+      if (send_all(fd, (char *)&plan.how, sizeof plan.how) != 0) end(1, "send");
+      if ((plan.how.is_up ? push : pull)(fd, connection, plan.how) != 0) end(1, "a stream");
+      close(fd);
+      continue;
+    }
     for (uint32_t round = 0; round < (uint32_t)plan.rounds; round++) {
       if (send_all(fd, wanted, record(wanted, connection, round, 0)) != 0) end(1, "send");
       uint32_t length = record(wanted, connection, round, 1);
@@ -162,7 +212,9 @@ static void *ask(void *unused) {
 int main(int count, char **arguments) {
   signal(SIGPIPE, SIG_IGN);
   if (count == 3 && strcmp(arguments[1], "serve") == 0) return serve(arguments[2]);
-  if (count < 7 || strcmp(arguments[1], "ask") != 0) return fprintf(stderr, "see the source\n"), 2;
+  int is_stream = strcmp(arguments[1], "up") == 0 || strcmp(arguments[1], "down") == 0;
+  if (count < (is_stream ? 10 : 7) || (!is_stream && strcmp(arguments[1], "ask") != 0))
+    return fprintf(stderr, "see the source\n"), 2;
   struct sockaddr_in *v4 = (struct sockaddr_in *)&plan.to;
   uint16_t port = htons((uint16_t)atoi(arguments[3]));
   if (inet_pton(AF_INET, arguments[2], &v4->sin_addr) == 1)
@@ -173,6 +225,11 @@ int main(int count, char **arguments) {
     return fprintf(stderr, "no address: %s\n", arguments[2]), 2;
   plan.connections = atoi(arguments[4]), plan.rounds = atoi(arguments[5]);
   plan.first = count > 7 ? atoi(arguments[7]) : 0;
+  if (is_stream) {
+    plan.how = (struct stream){strcmp(arguments[1], "up") == 0, (uint32_t)plan.rounds, (uint32_t)atoi(arguments[8]),
+                               (uint32_t)atoi(arguments[9])};
+    if (plan.how.largest <= sizeof(struct head) || plan.how.largest > LARGEST) return fprintf(stderr, "too large\n"), 2;
+  }
   int beside = atoi(arguments[6]);
   pthread_t threads[256];
   for (int i = 0; i < beside && i < 256; i++)

@@ -1,5 +1,5 @@
 /* What lies where in a segment. Made by core/src/provider/shm/field_tests.rs, whose test says how and fails where this is stale. */
-#define SEGMENT_VERSION 14
+#define SEGMENT_VERSION 15
 #define HEAD_SIZE 896
 #define HEADER_SIZE 16
 #define LARGEST_BODY 32
@@ -14,6 +14,7 @@
     {"largest_send_buffer", 28, 4}, \
     {"state", 64, 4}, \
     {"sights", 72, 16}, \
+    {"notes", 88, 16}, \
     {"connector read", 128, 8}, \
     {"connector write", 136, 8}, \
     {"connector tail", 192, 8}, \

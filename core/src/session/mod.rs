@@ -13,6 +13,8 @@ mod error;
 mod flow;
 mod header;
 mod mode;
+pub(crate) mod one_way;
+mod proof;
 mod resize;
 mod select_counter;
 mod suspend;
@@ -35,6 +37,8 @@ mod model;
 #[cfg(test)]
 mod move_tests;
 #[cfg(test)]
+mod one_way_tests;
+#[cfg(test)]
 mod select_counter_tests;
 #[cfg(test)]
 mod suspend_tests;
@@ -44,7 +48,9 @@ mod tests;
 mod token_tests;
 
 pub(crate) use agreement::{Agreement, Role, State};
-pub(crate) use coins::{Coins, Counts, Shown, Sight};
+#[cfg(test)]
+pub(crate) use coins::Coins;
+pub(crate) use coins::{Counts, Shown, Sight};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub(crate) use direction::{Direction, DirectionState};
 pub(crate) use end_word::{EndState, EndWord};
@@ -52,6 +58,7 @@ pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
+pub(crate) use proof::{Proof, Seen, Way};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;

@@ -181,6 +181,11 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
     Ok(value)
 }
 
+/// True if a TCP socket may keep a small segment back until all before it is acknowledged (no TCP_NODELAY).
+pub(crate) fn gathers(fd: Fd) -> bool {
+    option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Ok(1)
+}
+
 /// The cookie of the network namespace that a socket is in (Linux 5.14).
 pub(crate) fn namespace(fd: Fd) -> Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;

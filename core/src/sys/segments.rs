@@ -58,6 +58,23 @@ pub(crate) fn acknowledge(fd: Fd) -> bool {
     }
 }
 
+/// Whether the kernel acknowledges at once what comes to a TCP socket and is read.
+pub(crate) fn acknowledges_at_once(fd: Fd) -> bool {
+    option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK) == Ok(1)
+}
+
+/// Has the kernel acknowledge what came, now and from now on.
+pub(crate) fn acknowledge_at_once(fd: Fd) {
+    let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &1);
+}
+
+/// Has the kernel acknowledge now what came and is read, and put off what comes next.
+pub(crate) fn acknowledge_and_put_off(fd: Fd) {
+    for value in [1, 0] {
+        let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &value);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

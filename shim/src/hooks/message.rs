@@ -1,6 +1,6 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
-use super::transfer::{checked, find_or_cancel, send_flagged};
+use super::transfer::{after, checked, find_or_cancel, send_flagged};
 use super::{addresses, or_real, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
@@ -125,7 +125,7 @@ hooks! {
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.
             Some(socket) => or_real(unsafe { receive_message(&socket, message, flags) },
-                || real(fd, message, flags)),
+                || after(&socket, real(fd, message, flags))),
         }
     }
 }

@@ -48,6 +48,24 @@ fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
     Carrier::Switch(socket)
 }
 
+/// Ends a receive by the kernel: the socket's step after it.
+#[inline]
+fn received(pinned: Option<Pinned>, got: ssize_t) -> ssize_t {
+    match &pinned {
+        Some(socket) => after(socket, got),
+        None => got,
+    }
+}
+
+/// As [`received`].
+#[inline]
+pub(super) fn after(socket: &Pinned, got: ssize_t) -> ssize_t {
+    if got > 0 {
+        setup::received(socket);
+    }
+    got
+}
+
 extern "C-unwind" {
     fn pthread_testcancel();
 }
@@ -197,7 +215,7 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match begin(fd, length, flags) {
-            Carrier::Kernel(_pinned) => real(fd, buffer, length, flags),
+            Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length, flags)),
             Carrier::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
@@ -208,7 +226,9 @@ hooks! {
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
         let socket = match begin(fd, length, flags) {
-            Carrier::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
+            Carrier::Kernel(pinned) => {
+                return received(pinned, real(fd, buffer, length, flags, from, from_length));
+            }
             Carrier::Switch(socket) => socket,
         };
         let mut outcome = receive_one(&socket, buffer, length, flags);
@@ -224,7 +244,7 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
         match begin(fd, length, 0) {
-            Carrier::Kernel(_pinned) => real(fd, buffer, length),
+            Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length)),
             Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
         }
@@ -241,7 +261,7 @@ hooks! {
             None => real(fd, buffers, count),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::read(&socket, b, 0)), || real(fd, buffers, count)),
+                |b| transfer::read(&socket, b, 0)), || after(&socket, real(fd, buffers, count))),
         }
     }
 
@@ -259,7 +279,7 @@ hooks! {
         // SAFETY: the program gave `count` buffers.
         or_real(checked(unsafe { vector(buffers, count) },
             |b| transfer::read(&socket, b, wanted)),
-            || real(fd, buffers, count, offset, flags))
+            || after(&socket, real(fd, buffers, count, offset, flags)))
     }
 
     fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)

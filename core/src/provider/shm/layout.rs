@@ -6,13 +6,14 @@
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use super::side::{Line, Side};
+use crate::session::one_way::Note;
 use crate::session::{Agreement, Role, Sight};
 use crate::sys::{self, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-pub(super) const VERSION: u32 = 14;
+pub(super) const VERSION: u32 = 15;
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +171,8 @@ pub(super) struct Joining {
     pub(super) agreement: Agreement,
     /// What the connector saw, and the acceptor, where coins have to show that they have one connection.
     pub(super) sights: [Sight; 2],
+    /// What they say where bytes go in one direction.
+    pub(super) notes: [Note; 2],
 }
 
 const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);

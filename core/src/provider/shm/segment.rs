@@ -6,6 +6,7 @@ use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::Ring;
 use super::side::Side;
 use super::slot::Slot;
+use crate::session::one_way::Note;
 use crate::session::{Agreement, Role, Sight, State};
 use crate::sys::{self, file, sealed, Fd, PAGE};
 use std::sync::atomic::Ordering;
@@ -195,6 +196,11 @@ impl Segment {
     /// What the end in this role saw of the other's coins.
     pub(crate) fn sight(&self, role: Role) -> &Sight {
         &self.head().joining.0.sights[role as usize]
+    }
+
+    /// What the end in this role says where bytes go in one direction.
+    pub(crate) fn note(&self, role: Role) -> &Note {
+        &self.head().joining.0.notes[role as usize]
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).

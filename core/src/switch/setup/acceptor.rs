@@ -139,9 +139,9 @@ pub(super) fn look_for_offer(
         return Err(refuse(agreed, why));
     }
     let Some(cookie) = cookie else {
-        return match apart::coins(accepted) {
-            Ok(coins) => {
-                (agreed.peer, agreed.coins) = (connector.seen_apart(), Some(coins));
+        return match apart::proof(accepted) {
+            Ok(proof) => {
+                (agreed.peer, agreed.proof) = (connector.seen_apart(), Some(proof));
                 Ok(Some(Negotiation::Agreed(agreed)))
             }
             Err(why) => Err(refuse(agreed, why)),

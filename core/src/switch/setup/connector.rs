@@ -43,8 +43,8 @@ pub(super) fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation
         (Ok(Found { peer, is_apart }), Some(segment)) => {
             registry::note(socket.statistics(), Event::Offered);
             let mut agreed = Box::new(Agreed::of(segment, peer));
-            match is_apart.then(|| apart::coins(socket.anchor())).transpose() {
-                Ok(coins) => agreed.coins = coins,
+            match is_apart.then(|| apart::proof(socket.anchor())).transpose() {
+                Ok(proof) => agreed.proof = proof,
                 Err(why) => {
                     agreed.end();
                     return Err(why);

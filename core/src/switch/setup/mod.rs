@@ -7,7 +7,7 @@
 //!
 //! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
 //! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others call `advance`
-//! before each transfer, and `end` or `stay_on_tcp` for what must not move.
+//! before each transfer, `received` after a receive, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
 mod acceptor;
@@ -76,6 +76,14 @@ pub fn advance(socket: &Socket, bytes: usize) -> Lane {
         phase::SAN => Lane::San,
         phase::TCP if !socket.traffic.count(bytes) => Lane::Tcp,
         _ => advance_by_negotiation(socket),
+    }
+}
+
+/// The step after a receive over TCP that brought something. The caller still has the pin of the step before it.
+#[inline]
+pub fn received(socket: &Socket) {
+    if socket.traffic.is_due_next() && socket.negotiates.load(Relaxed) && !is_on_small_stack() {
+        negotiate::received(socket);
     }
 }
 

@@ -145,6 +145,20 @@ pub(super) fn step(socket: &Socket) {
     }
 }
 
+/// A receive over TCP brought something. Where a connection's bytes go in one direction its proof goes on here.
+#[cold]
+pub(super) fn received(socket: &Socket) {
+    if process::is_borrowed() || policy::is_confined() {
+        return;
+    }
+    let mut structure = Structure::lock();
+    let Some(role) = socket.role().filter(|_| socket.phase() == phase::TCP) else { return };
+    let negotiation = &mut socket.guarded(&mut structure).negotiation;
+    if let Some(Negotiation::Agreed(agreed)) = negotiation.as_deref_mut() {
+        apart::received(socket.anchor(), role, agreed);
+    }
+}
+
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
 /// of such ones.
 fn is_undisturbed(socket: &Socket) -> bool {
@@ -307,27 +321,35 @@ fn follow(
             elsewhere::count_unproven(socket);
             Reason::Unproven
         }
-        // The peer needs this end's coins, too.
+        // The peer needs this end's part, too.
         _ if shown == Shown::NotYet => return Ok(Some(Negotiation::Agreed(agreed))),
         State::Pending if role == Role::Acceptor => return acceptor::take(socket, agreed),
         state if state == State::awaited_by(role) => match check_entering(socket, &agreed) {
             Ok(()) => {
                 // If it cannot enter now, it looks again soon.
                 agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
+                end_proof(socket, &agreed);
                 return enter(socket, structure, role, agreed);
             }
             Err(why) => why,
         },
-        // Coins end by themselves.
-        _ if agreed.coins.is_some() => return Ok(Some(Negotiation::Agreed(agreed))),
+        // A proof ends by itself.
+        _ if agreed.proof.is_some() => return Ok(Some(Negotiation::Agreed(agreed))),
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
         }
         _ => check_entering(socket, &agreed).err().unwrap_or(Reason::PeerNative),
     };
+    end_proof(socket, &agreed);
     agreed.end();
     Err(why)
+}
+
+fn end_proof(socket: &Socket, agreed: &Agreed) {
+    if let Some(proof) = &agreed.proof {
+        apart::over(socket.anchor(), proof);
+    }
 }
 
 /// Why the connection has to stay on TCP after all, if it does.

@@ -3,7 +3,7 @@
 
 use crate::fabric::{Link, Meeting};
 use crate::provider::shm::Segment;
-use crate::session::Coins;
+use crate::session::Proof;
 use crate::switch::policy::Relation;
 use crate::switch::socket::names::Names;
 use crate::switch::socket::tuple::Tuple;
@@ -65,8 +65,8 @@ pub(in crate::switch) struct Agreed {
     /// To another host, with the segment.
     pub(in crate::switch) link: Option<Arc<Link>>,
     pub(in crate::switch) peer: Relation,
-    /// Where no address tells that both ends have one connection: what coins show of it.
-    pub(in crate::switch) coins: Option<Coins>,
+    /// Where no address tells that both ends have one connection: what proves it.
+    pub(in crate::switch) proof: Option<Proof>,
     pub(in crate::switch) looks: u32,
     /// Clock (ns) when it was offered, or taken.
     pub(in crate::switch) since: u64,
@@ -90,7 +90,7 @@ impl Negotiation {
 impl Agreed {
     /// A session that begins in this segment, on this host, with a peer whose connection it is.
     pub(in crate::switch) fn of(segment: Segment, peer: Relation) -> Self {
-        Agreed { segment, link: None, peer, coins: None, looks: 0, since: time::now() }
+        Agreed { segment, link: None, peer, proof: None, looks: 0, since: time::now() }
     }
 
     /// Nothing comes of it: the peer learns of that.

@@ -1,0 +1,316 @@
+//! The proof that two processes have the two ends of one TCP connection, where bytes go in one direction only. [`Coins`](super::Coins)
+//! need exchanges, and here are none. It is made of the same: acknowledgements without data, which NAT passes on, and a
+//! program in the middle does not.
+//!
+//! The receiver goes by turns. First it *settles*: it has its kernel acknowledge all that came. It *acts* on the next bytes: it
+//! has them acknowledged at once for a one, or leaves that to the kernel's timer for a zero. Both times it tells the sender of it, with the
+//! number of bytes that it had then. The sender counts acknowledgements only in a *quiet moment*: it has sent just so many
+//! bytes, so nothing is under way. No acknowledgement can come of itself then. What it counts between the two is the bit.
+//!
+//! * First the bits are coins that the receiver flips and keeps secret. The sender says what it counted. That convinces the receiver:
+//!   only who has the other end can know.
+//! * Then the sender chooses each bit after the receiver has settled, and says nothing of what it counts. That convinces the
+//!   sender: only who has the other end can do as it asked.
+//!
+//! The receiver acts only where an acknowledgement is due for sure: bytes came since all was acknowledged, and no segment has left. So
+//! each coin has its effect, and each is one chance in two for somebody who guesses.
+//!
+//! A program in the middle may copy, splice, delay, or look all the time. In a quiet moment it has passed on all that it has, so an
+//! acknowledgement at one side gives it nothing to do at the other. What its own kernel acknowledges there knows nothing of
+//! the bits. The bytes' counts and segments alone prove nothing: it passes on the former, and where it is fast the latter too.
+
+use super::coins::{Counts, Shown};
+use super::sync::{AtomicU64, Ordering};
+
+/// So many ones and so many zeros have to come through, without a wrong one in between.
+const ENOUGH: u32 = 16;
+/// At most so many may be wrong: the kernel acknowledges by itself, too.
+const MOST_MISSES: u32 = 8;
+/// At most so many of a run may the receiver leave undone: it could choose those that suit it.
+const MOST_UNDONE: u32 = 8;
+/// The kernel puts an acknowledgement off for forty milliseconds at least. What is counted later (ns) tells nothing.
+const SOON: u64 = 30_000_000;
+
+/// What the receiver did last, and with whose bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Nothing was said yet.
+    Nothing,
+    /// The sender takes part. The receiver may put acknowledgements off.
+    Ready,
+    /// The receiver did something, when it had so many bytes.
+    Did { number: u32, bytes: u32, acted: bool, is_own: bool },
+    /// The sender counted so many acknowledgements since it began, when the receiver had done that.
+    Counted { number: u32, count: u32 },
+    /// The sender wants this bit next, after the receiver has done that.
+    Wants { number: u32, bit: bool },
+}
+
+/// Numbers have so many bits.
+const NUMBERS: u32 = 0x0fff_ffff;
+
+/// What an end says, in one word. It lies in memory that the peer can write: a wrong value convinces nobody.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub(crate) struct Note(AtomicU64);
+
+impl Note {
+    /// Release: what this end did before is done for whoever reads it.
+    pub(super) fn say(&self, word: Word) {
+        let (kind, number, value) = match word {
+            Word::Nothing => (0, 0, 0),
+            Word::Ready => (1, 0, 0),
+            Word::Did { number, bytes, acted, is_own } => {
+                (2 + u32::from(acted) + 2 * u32::from(is_own), number, bytes)
+            }
+            Word::Counted { number, count } => (6, number, count),
+            Word::Wants { number, bit } => (7, number, u32::from(bit)),
+        };
+        let head = u64::from(kind << 28 | number & NUMBERS);
+        self.0.store(head << 32 | u64::from(value), Ordering::Release);
+    }
+
+    /// Acquire.
+    pub(super) fn read(&self) -> Word {
+        let word = self.0.load(Ordering::Acquire);
+        let (head, value) = ((word >> 32) as u32, word as u32);
+        let number = head & NUMBERS;
+        match head >> 28 {
+            1 => Word::Ready,
+            kind @ 2..=5 => {
+                Word::Did { number, bytes: value, acted: kind & 1 == 1, is_own: kind >= 4 }
+            }
+            6 => Word::Counted { number, count: value },
+            7 => Word::Wants { number, bit: value & 1 == 1 },
+            _ => Word::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Note {
+    /// What a peer may write.
+    pub(super) fn scribble(&self, word: u64) {
+        self.0.store(word, Ordering::Relaxed);
+    }
+}
+
+/// How many bits came through.
+#[derive(Debug, Default)]
+struct Bits {
+    ones: u32,
+    zeros: u32,
+    misses: u32,
+}
+
+impl Bits {
+    fn count(&mut self, bit: bool, is_right: bool) {
+        match (is_right, bit) {
+            _ if self.is_enough() => {}
+            (true, true) => self.ones += 1,
+            (true, false) => self.zeros += 1,
+            (false, _) => self.miss(),
+        }
+    }
+
+    fn miss(&mut self) {
+        if !self.is_enough() {
+            *self = Bits { misses: self.misses + 1, ..Bits::default() };
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.ones >= ENOUGH && self.zeros >= ENOUGH
+    }
+
+    fn shown(&self) -> Shown {
+        if self.misses > MOST_MISSES {
+            Shown::Different
+        } else if self.is_enough() {
+            Shown::Same
+        } else {
+            Shown::NotYet
+        }
+    }
+}
+
+/// What the receiver's kernel is to do about what it has not acknowledged yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Nothing changes.
+    Nothing,
+    /// Acknowledge it now, and put off what comes next.
+    Acknowledge,
+    /// Put it off.
+    PutOff,
+}
+
+/// What the receiver did, and what its kernel counted then.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    number: u32,
+    at: u64,
+    counts: Counts,
+    /// The bit, if it acted.
+    bit: Option<bool>,
+    /// What the sender counted then, as it says.
+    counted: Option<u32>,
+    /// What the sender had counted when the receiver settled.
+    settled: Option<u32>,
+}
+
+/// The end that bytes come to. Call [`next`](Receiver::next) after each receive that left nothing unread, do as it says, and say so
+/// ([`done`](Receiver::done)).
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    number: u32,
+    last: Option<Done>,
+    doing: Option<(Option<bool>, Option<u32>)>,
+    bits: Bits,
+}
+
+impl Receiver {
+    /// What is to be done now, at that time (ns). `coin` is a fresh one.
+    pub(crate) fn next(&mut self, now: Counts, at: u64, coin: bool, peer: &Note) -> Act {
+        let word = peer.read();
+        self.hear(word, at);
+        self.doing = None;
+        let has_come = |last: &Done| last.counts.received != now.received;
+        if word == Word::Nothing || self.last.as_ref().is_some_and(|last| !has_come(last)) {
+            return Act::Nothing;
+        }
+        let bit = self.last.filter(|last| is_due(last, now)).and_then(|last| match word {
+            _ if !self.bits.is_enough() => last.counted.map(|_| coin),
+            Word::Wants { number, bit } if number == last.number => Some(bit),
+            _ => None,
+        });
+        self.doing = Some((bit, self.last.and_then(|last| last.counted)));
+        match bit {
+            Some(false) => Act::PutOff,
+            Some(true) | None => Act::Acknowledge,
+        }
+    }
+
+    /// That was done: what the kernel counted before, and after.
+    pub(crate) fn done(&mut self, before: Counts, after: Counts, at: u64, own: &Note) {
+        let Some((bit, settled)) = self.doing.take() else { return };
+        let sent = after.bare_out.wrapping_sub(before.bare_out);
+        let is_as_meant = bit.is_none_or(|bit| sent == u32::from(bit));
+        if after.received != before.received || after.sent != before.sent || !is_as_meant {
+            // Nobody knows what is acknowledged now.
+            self.last = None;
+            return;
+        }
+        self.number = self.number.wrapping_add(1) & NUMBERS;
+        let number = self.number;
+        self.last = Some(Done { number, at, counts: after, bit, counted: None, settled });
+        let is_own = !self.bits.is_enough();
+        let bytes = after.received as u32;
+        own.say(Word::Did { number, bytes, acted: bit.is_some(), is_own });
+    }
+
+    fn hear(&mut self, word: Word, at: u64) {
+        let (Some(last), Word::Counted { number, count }) = (&mut self.last, word) else { return };
+        if number != last.number || last.counted.is_some() {
+            return;
+        }
+        last.counted = Some(count);
+        if let (Some(bit), Some(before)) = (last.bit, last.settled) {
+            if at.saturating_sub(last.at) <= SOON {
+                self.bits.count(bit, count.wrapping_sub(before) == u32::from(bit));
+            }
+        }
+    }
+
+    /// What this end knows by now.
+    pub(crate) fn shown(&self) -> Shown {
+        self.bits.shown()
+    }
+}
+
+/// An acknowledgement is due for sure: all was acknowledged when the receiver did what it did last, bytes came since, and no segment left.
+fn is_due(last: &Done, now: Counts) -> bool {
+    last.bit != Some(false)
+        && now.received != last.counts.received
+        && (now.sent, now.bare_out) == (last.counts.sent, last.counts.bare_out)
+}
+
+/// What the sender wants to see.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    number: u32,
+    at: u64,
+    counted: u32,
+    bit: bool,
+}
+
+/// What the receiver says, read before this end's kernel is asked for its counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard(Word);
+
+/// The end that sends. Call [`hear`](Sender::hear) before each send, then ask the kernel, and call [`next`](Sender::next).
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    heard: u32,
+    wanted: Option<Wanted>,
+    undone: u32,
+    bits: Bits,
+}
+
+impl Sender {
+    /// Takes part from now on.
+    pub(crate) fn begin(own: &Note) -> Self {
+        own.say(Word::Ready);
+        Sender::default()
+    }
+
+    /// What the receiver says.
+    pub(crate) fn hear(peer: &Note) -> Heard {
+        Heard(peer.read())
+    }
+
+    /// Looks before a send, at that time (ns). `coin` is a fresh one.
+    pub(crate) fn next(&mut self, heard: Heard, now: Counts, at: u64, coin: bool, own: &Note) {
+        let Word::Did { number, bytes, acted, is_own } = heard.0 else { return };
+        if number == self.heard || bytes != now.sent as u32 {
+            return;
+        }
+        self.heard = number;
+        if is_own {
+            return own.say(Word::Counted { number, count: now.bare_in });
+        }
+        let wanted = self.wanted.take();
+        let is_next = |wanted: &Wanted| wanted.number.wrapping_add(1) & NUMBERS == number;
+        let is_acknowledged = match wanted.filter(|wanted| acted && is_next(wanted)) {
+            Some(Wanted { at: since, counted, bit, .. }) if at.saturating_sub(since) <= SOON => {
+                self.bits.count(bit, now.bare_in.wrapping_sub(counted) == u32::from(bit));
+                bit
+            }
+            Some(wanted) => wanted.bit,
+            None => {
+                self.count_undone(wanted.is_some());
+                !acted
+            }
+        };
+        if is_acknowledged {
+            self.wanted = Some(Wanted { number, at, counted: now.bare_in, bit: coin });
+            own.say(Word::Wants { number, bit: coin });
+        }
+    }
+
+    fn count_undone(&mut self, is_undone: bool) {
+        if self.bits.ones + self.bits.zeros == 0 {
+            self.undone = 0;
+        }
+        self.undone += u32::from(is_undone);
+        if self.undone > MOST_UNDONE {
+            self.undone = 0;
+            self.bits.miss();
+        }
+    }
+
+    /// What this end knows by now.
+    pub(crate) fn shown(&self) -> Shown {
+        self.bits.shown()
+    }
+}

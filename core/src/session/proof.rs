@@ -1,0 +1,133 @@
+//! Which proof fits a connection of which no address tells that two processes have its two ends: [`Coins`] where requests are answered,
+//! or that for bytes in [one direction](super::one_way).
+
+use super::coins::{Coins, Counts, Shown};
+use super::one_way::{Receiver, Sender};
+
+/// After so many looks in which no byte went the other way, bytes go in one direction.
+const ENOUGH: u32 = 32;
+/// If bytes go the other way again within so many looks, they do not.
+const TOO_SOON: u32 = 16;
+/// How often an end looks at most, also for a peer that is not convinced yet.
+const MOST_LOOKS: u32 = 1024;
+
+/// Where a connection's bytes go.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// In both directions, or nobody knows yet.
+    Both,
+    /// To this end.
+    In(Receiver),
+    /// From this end.
+    Out(Sender),
+}
+
+/// Where they seem to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// See [`Way`].
+    Both,
+    /// See [`Way`].
+    In,
+    /// See [`Way`].
+    Out,
+}
+
+/// See the module. Call [`look`](Proof::look) before each transfer.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    pub(crate) coins: Coins,
+    pub(crate) way: Way,
+    last: Counts,
+    since_in: u32,
+    since_out: u32,
+    looks: u32,
+    /// What this end's kernel did before the proof changed it.
+    pub(crate) acknowledged_at_once: bool,
+}
+
+impl Proof {
+    /// Nothing is proven yet. `now` is what the kernel counts.
+    pub(crate) fn new(now: Counts) -> Self {
+        let coins = Coins::new(now);
+        Proof {
+            coins,
+            way: Way::Both,
+            last: now,
+            since_in: 0,
+            since_out: 0,
+            looks: 0,
+            acknowledged_at_once: false,
+        }
+    }
+
+    /// Where bytes go.
+    pub(crate) fn look(&mut self, now: Counts) -> Seen {
+        let is_back = |since: &mut u32, moved: bool| {
+            let before = std::mem::replace(since, if moved { 0 } else { since.saturating_add(1) });
+            moved && before < TOO_SOON
+        };
+        let comes_often = is_back(&mut self.since_in, now.received != self.last.received);
+        let goes_often = is_back(&mut self.since_out, now.sent != self.last.sent);
+        self.last = now;
+        match self.way {
+            Way::In(_) if !goes_often => Seen::In,
+            Way::Out(_) if !comes_often => Seen::Out,
+            _ if self.since_out >= ENOUGH && comes_often => Seen::In,
+            _ if self.since_in >= ENOUGH && goes_often => Seen::Out,
+            _ => Seen::Both,
+        }
+    }
+
+    /// What this end knows by now, where bytes go in one direction.
+    pub(crate) fn shown(&mut self) -> Option<Shown> {
+        let shown = match &self.way {
+            Way::Both => return None,
+            Way::In(receiver) => receiver.shown(),
+            Way::Out(sender) => sender.shown(),
+        };
+        self.looks += 1;
+        Some(if self.looks > MOST_LOOKS { Shown::Different } else { shown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is seen of so many looks, each after so many bytes came and went.
+    fn see(proof: &mut Proof, looks: u32, came: u64, went: u64) -> Seen {
+        let mut seen = Seen::Both;
+        for _ in 0..looks {
+            let Counts { sent, received, .. } = proof.last;
+            let now = Counts { sent: sent + went, received: received + came, ..proof.last };
+            seen = proof.look(now);
+            match (seen, &proof.way) {
+                (Seen::In, Way::Both) => proof.way = Way::In(Receiver::default()),
+                (Seen::Out, Way::Both) => proof.way = Way::Out(Sender::default()),
+                (Seen::Both, _) => proof.way = Way::Both,
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_direction_is_seen_and_an_answer_now_and_then_forgiven() {
+        let begun = || Proof::new(Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 });
+        for (way, came, went) in [(Seen::In, 7, 0), (Seen::Out, 0, 7)] {
+            let mut proof = begun();
+            assert_eq!(see(&mut proof, ENOUGH - 1, came, went), Seen::Both);
+            assert_eq!(see(&mut proof, 2, came, went), way);
+            assert_eq!(see(&mut proof, TOO_SOON, came, went), way);
+            for _ in 0..9 {
+                assert_eq!(see(&mut proof, 1, 7, 7), way, "one the other way");
+                assert_eq!(see(&mut proof, TOO_SOON, came, went), way);
+            }
+            see(&mut proof, 1, 7, 7);
+            assert_eq!(see(&mut proof, 1, 7, 7), Seen::Both, "an exchange");
+        }
+        assert_eq!(see(&mut begun(), 500, 7, 7), Seen::Both);
+        assert_eq!(see(&mut begun(), 500, 0, 0), Seen::Both);
+    }
+}
