@@ -48,7 +48,10 @@ static uint32_t record_within(char *to, uint32_t largest, uint64_t connection, u
   uint64_t state = mixed(connection ^ (uint64_t)round << 33 ^ (uint64_t)is_answer << 32);
   uint32_t length = sizeof(struct head) + state % (largest - sizeof(struct head));
   memcpy(to, &(struct head){connection, round, length}, sizeof(struct head));
-  for (uint32_t at = sizeof(struct head); at < length; at++) to[at] = (char)((state = mixed(state)) >> 56);
+  for (uint32_t at = sizeof(struct head); at < length; at += sizeof state) {
+    state = mixed(state);
+    memcpy(to + at, &state, length - at < sizeof state ? length - at : sizeof state);
+  }
   return length;
 }
 

@@ -143,6 +143,8 @@ pub(crate) enum Act {
     Acknowledge,
     /// Put it off.
     PutOff,
+    /// Acknowledge it, and what comes next, as the kernel does of itself.
+    LetGo,
 }
 
 /// What the receiver did, and what its kernel counted then.
@@ -175,8 +177,10 @@ impl Receiver {
         let word = peer.read();
         self.hear(word, at);
         self.doing = None;
-        let has_come = |last: &Done| last.counts.received != now.received;
-        if word == Word::Nothing || self.last.as_ref().is_some_and(|last| !has_come(last)) {
+        if word == Word::Nothing {
+            return if self.last.take().is_some() { Act::LetGo } else { Act::Nothing };
+        }
+        if self.last.is_some_and(|last| last.counts.received == now.received) {
             return Act::Nothing;
         }
         let bit = self.last.filter(|last| is_due(last, now)).and_then(|last| match word {
@@ -251,6 +255,9 @@ pub(crate) struct Heard(Word);
 /// The end that sends. Call [`hear`](Sender::hear) before each send, then ask the kernel, and call [`next`](Sender::next).
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
+    takes_part: bool,
+    /// Looks since a bit was last seen.
+    in_vain: u32,
     heard: u32,
     wanted: Option<Wanted>,
     undone: u32,
@@ -259,9 +266,35 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Takes part from now on.
-    pub(crate) fn begin(own: &Note) -> Self {
+    pub(crate) fn begin(&mut self, own: &Note) {
+        self.takes_part = true;
         own.say(Word::Ready);
-        Sender::default()
+    }
+
+    /// Takes no part any more: nothing is to be put off.
+    pub(crate) fn rest(&mut self, own: &Note) {
+        self.takes_part = false;
+        own.say(Word::Nothing);
+    }
+
+    /// Whether it takes part.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.takes_part
+    }
+
+    /// How many looks in a row told nothing.
+    pub(crate) fn in_vain(&self) -> u32 {
+        self.in_vain
+    }
+
+    /// Whether the receiver says something new, for which this may be the moment.
+    pub(crate) fn is_news(&self, heard: Heard) -> bool {
+        matches!(heard.0, Word::Did { number, .. } if number != self.heard)
+    }
+
+    /// Whether this end has counted what came of what the receiver did last, and sent nothing since.
+    pub(crate) fn is_counted(&self, heard: Heard, now: Counts) -> bool {
+        matches!(heard.0, Word::Did { number, bytes, .. } if number == self.heard && bytes == now.sent as u32)
     }
 
     /// What the receiver says.
@@ -269,16 +302,33 @@ impl Sender {
         Heard(peer.read())
     }
 
-    /// Looks before a send, at that time (ns). `coin` is a fresh one.
-    pub(crate) fn next(&mut self, heard: Heard, now: Counts, at: u64, coin: bool, own: &Note) {
-        let Word::Did { number, bytes, acted, is_own } = heard.0 else { return };
-        if number == self.heard || bytes != now.sent as u32 {
-            return;
+    /// Looks before a send, at that time (ns). `coin` is a fresh one. True if the moment is quiet, and the receiver did something.
+    pub(crate) fn next(
+        &mut self,
+        heard: Heard,
+        now: Counts,
+        at: u64,
+        coin: bool,
+        own: &Note,
+    ) -> bool {
+        self.in_vain = self.in_vain.saturating_add(1);
+        let Word::Did { number, bytes, acted, is_own } = heard.0 else { return false };
+        if !self.takes_part || number == self.heard || bytes != now.sent as u32 {
+            return false;
         }
         self.heard = number;
-        if is_own {
-            return own.say(Word::Counted { number, count: now.bare_in });
+        if acted {
+            self.in_vain = 0;
         }
+        if is_own {
+            own.say(Word::Counted { number, count: now.bare_in });
+        } else {
+            self.judge(number, acted, now, at, coin, own);
+        }
+        true
+    }
+
+    fn judge(&mut self, number: u32, acted: bool, now: Counts, at: u64, coin: bool, own: &Note) {
         let wanted = self.wanted.take();
         let is_next = |wanted: &Wanted| wanted.number.wrapping_add(1) & NUMBERS == number;
         let is_acknowledged = match wanted.filter(|wanted| acted && is_next(wanted)) {

@@ -77,7 +77,8 @@ struct Pair {
 impl Pair {
     fn new(seed: u64) -> Self {
         let notes = <[Note; 2]>::default();
-        let sender = Sender::begin(&notes[0]);
+        let mut sender = Sender::default();
+        sender.begin(&notes[0]);
         let (receiver, chance) = (Receiver::default(), Chance(seed));
         Pair { sender, receiver, notes, chance, now: 7 * MILLISECOND }
     }
@@ -99,6 +100,10 @@ impl Pair {
             Act::Acknowledge => {
                 connection.acknowledge();
                 connection.puts_off = true;
+            }
+            Act::LetGo => {
+                connection.acknowledge();
+                connection.puts_off = false;
             }
         }
         self.receiver.done(before, connection.at_receiver(), self.now, &self.notes[1]);
@@ -342,6 +347,17 @@ fn acknowledgements_are_put_off_for_a_sender_that_takes_part_alone() {
         connection.send(100);
         assert_eq!(receiver.next(connection.at_receiver(), 7, true, &notes[0]), Act::Nothing);
     }
+    let mut pair = Pair::new(1);
+    for _ in 0..20 {
+        pair.send(&connection);
+        connection.send(100);
+        pair.receive(&mut connection);
+    }
+    assert!(connection.puts_off);
+    pair.sender.rest(&pair.notes[0]);
+    connection.send(100);
+    pair.receive(&mut connection);
+    assert!(!connection.puts_off && connection.due == 0);
 }
 
 proptest! {

@@ -11,6 +11,15 @@ const TOO_SOON: u32 = 16;
 /// How often an end looks at most, also for a peer that is not convinced yet.
 const MOST_LOOKS: u32 = 1024;
 
+/// So many looks of a sender in vain, and its sends wait for quiet moments: fewer where each send is large, which leaves none by itself.
+const IN_VAIN: u32 = 24;
+const IN_VAIN_LARGE: u32 = 4;
+/// A send of so many bytes is large.
+const LARGE: usize = 16 << 10;
+/// So often they may wait for nothing, and so long (ns) in all.
+const MOST_WAITS: u32 = 3;
+const MOST_WAITED: u64 = 40_000_000;
+
 /// Where a connection's bytes go.
 #[derive(Debug)]
 pub(crate) enum Way {
@@ -42,6 +51,9 @@ pub(crate) struct Proof {
     since_in: u32,
     since_out: u32,
     looks: u32,
+    /// How often a send has waited for nothing, and how long sends waited in all.
+    waits: u32,
+    waited: u64,
     /// What this end's kernel did before the proof changed it.
     pub(crate) acknowledged_at_once: bool,
 }
@@ -57,6 +69,8 @@ impl Proof {
             since_in: 0,
             since_out: 0,
             looks: 0,
+            waits: 0,
+            waited: 0,
             acknowledged_at_once: false,
         }
     }
@@ -77,6 +91,25 @@ impl Proof {
             _ if self.since_in >= ENOUGH && goes_often => Seen::Out,
             _ => Seen::Both,
         }
+    }
+
+    /// Whether a send of so many bytes should wait for quiet moments: no other shows anything. One that the kernel may keep back
+    /// does so only if it is large, for a small one would wait for what the receiver puts off.
+    pub(crate) fn may_wait(&self, bytes: usize) -> bool {
+        let Way::Out(sender) = &self.way else { return false };
+        let is_large = bytes >= LARGE;
+        let patience = if is_large { IN_VAIN_LARGE } else { IN_VAIN };
+        (sender.takes_part() || is_large)
+            && self.waits < MOST_WAITS
+            && self.waited < MOST_WAITED
+            && sender.in_vain() >= patience
+            && sender.shown() == Shown::NotYet
+    }
+
+    /// A send waited so long (ns), and perhaps in vain.
+    pub(crate) fn waited(&mut self, time: u64, in_vain: bool) {
+        self.waited += time;
+        self.waits += u32::from(in_vain);
     }
 
     /// What this end knows by now, where bytes go in one direction.

@@ -181,9 +181,20 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
     Ok(value)
 }
 
+/// True if the peer has acknowledged all that a TCP socket was given to send.
+pub(crate) fn is_all_acknowledged(fd: Fd) -> bool {
+    // Of the 64-bit words the low half of 3 counts segments under way, and that of 18 bytes that are not sent yet.
+    information::<19>(fd).is_some_and(|words| words[3] as u32 == 0 && words[18] as u32 == 0)
+}
+
 /// True if a TCP socket may keep a small segment back until all before it is acknowledged (no TCP_NODELAY).
 pub(crate) fn gathers(fd: Fd) -> bool {
     option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Ok(1)
+}
+
+/// Lets it do so, or not.
+pub(crate) fn gather(fd: Fd, gathers: bool) {
+    let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &i32::from(!gathers));
 }
 
 /// The cookie of the network namespace that a socket is in (Linux 5.14).

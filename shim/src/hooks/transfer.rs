@@ -48,6 +48,32 @@ fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
     Carrier::Switch(socket)
 }
 
+/// As [`begin`], of a send: says as well how many bytes went ahead of the rest.
+#[inline]
+fn begin_send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> (Carrier, size_t) {
+    let carrier = begin(fd, length, flags);
+    let ahead = match &carrier {
+        Carrier::Kernel(Some(socket)) => setup::send_ahead(socket, &one(buffer, length), flags),
+        _ => 0,
+    };
+    (carrier, ahead)
+}
+
+/// Ends a send by the kernel, of which so many bytes went ahead, with what came of the rest.
+#[inline]
+fn sent(ahead: size_t, rest: impl FnOnce() -> ssize_t) -> ssize_t {
+    if ahead == 0 {
+        return done(rest());
+    }
+    let before = errno::get();
+    let rest = done(rest());
+    if rest < 0 {
+        // The call succeeds all the same.
+        errno::set(before);
+    }
+    ahead as ssize_t + rest.max(0)
+}
+
 /// Ends a receive by the kernel: the socket's step after it.
 #[inline]
 fn received(pinned: Option<Pinned>, got: ssize_t) -> ssize_t {
@@ -133,8 +159,9 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match begin(fd, length, flags) {
-            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags)),
+        let (carrier, ahead) = begin_send(fd, buffer, length, flags);
+        match carrier {
+            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead, flags)),
             Carrier::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
@@ -150,8 +177,9 @@ hooks! {
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
-        match begin(fd, length, flags) {
-            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
+        let (carrier, ahead) = begin_send(fd, buffer, length, flags);
+        match carrier {
+            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead, flags, to, to_length)),
             Carrier::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {
@@ -166,8 +194,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
-        match begin(fd, length, 0) {
-            Carrier::Kernel(_pinned) => done(real(fd, buffer, length)),
+        let (carrier, ahead) = begin_send(fd, buffer, length, 0);
+        match carrier {
+            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead)),
             Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
                 || real(fd, buffer, length)),
         }

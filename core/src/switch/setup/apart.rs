@@ -39,12 +39,18 @@ pub(super) fn step(fd: Fd, role: Role, agreed: &mut Agreed) -> Shown {
             proof.acknowledged_at_once = segments::acknowledges_at_once(fd);
             proof.way = Way::In(Receiver::default());
         }
-        (Seen::Out, Way::Both) if !net::gathers(fd) => {
-            proof.way = Way::Out(Sender::begin(agreed.segment.note(role)));
+        (Seen::Out, Way::Both) => {
+            let mut sender = Sender::default();
+            if !net::gathers(fd) {
+                sender.begin(agreed.segment.note(role));
+            }
+            proof.way = Way::Out(sender);
         }
         (Seen::Both, _) => {
             over(fd, proof);
-            proof.way = Way::Both;
+            if let Way::Out(mut sender) = std::mem::replace(&mut proof.way, Way::Both) {
+                sender.rest(agreed.segment.note(role));
+            }
         }
         _ => {}
     }
@@ -52,7 +58,7 @@ pub(super) fn step(fd: Fd, role: Role, agreed: &mut Agreed) -> Shown {
         Way::Both => return exchange(fd, before, role, agreed),
         Way::In(_) => {}
         Way::Out(sender) => {
-            sender.next(heard, before, time::now(), coin(), agreed.segment.note(role));
+            let _ = sender.next(heard, before, time::now(), coin(), agreed.segment.note(role));
         }
     }
     proof.shown().unwrap_or(Shown::NotYet)
@@ -83,10 +89,84 @@ pub(super) fn received(fd: Fd, role: Role, agreed: &mut Agreed) {
     match act {
         Act::Nothing => return,
         Act::PutOff => {}
+        Act::LetGo => return segments::acknowledge_at_once(fd),
         Act::Acknowledge => segments::acknowledge_and_put_off(fd),
     }
     if let Some(after) = count(fd) {
         receiver.done(before, after, time::now(), agreed.segment.note(role));
+    }
+}
+
+/// How a send that waits for quiet moments goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// The receiver has done nothing yet.
+    Wait,
+    /// It has, and this end counted what came of it: the next bytes may go.
+    Go,
+    /// Nothing is left to be shown.
+    Over,
+}
+
+/// Begins such a send, of so many bytes; `None` if it is to be one like others. Otherwise says whether the first bytes may go
+/// before anything else, and whether the program has the kernel keep small segments back.
+pub(super) fn begin_pace(
+    fd: Fd,
+    role: Role,
+    agreed: &mut Agreed,
+    bytes: usize,
+) -> Option<(Pace, bool)> {
+    let proof = agreed.proof.as_mut().filter(|proof| proof.may_wait(bytes))?;
+    let Way::Out(sender) = &mut proof.way else { return None };
+    let heard = Sender::hear(agreed.segment.note(role.peer()));
+    if sender.takes_part() {
+        let is_counted = count(fd).is_some_and(|now| sender.is_counted(heard, now));
+        return Some((if is_counted { Pace::Go } else { Pace::Wait }, false));
+    }
+    net::gather(fd, false);
+    sender.begin(agreed.segment.note(role));
+    // The receiver looks when something comes.
+    Some((if net::is_all_acknowledged(fd) { Pace::Go } else { Pace::Wait }, true))
+}
+
+/// How it goes on.
+pub(super) fn pace(fd: Fd, role: Role, agreed: &mut Agreed) -> Pace {
+    let heard = Sender::hear(agreed.segment.note(role.peer()));
+    let Some(Proof { way: Way::Out(sender), .. }) = &mut agreed.proof else { return Pace::Over };
+    if !sender.is_news(heard) {
+        return Pace::Wait;
+    }
+    let Some(now) = count(fd).filter(|_| net::is_established(fd)) else { return Pace::Over };
+    let is_quiet = sender.next(heard, now, time::now(), coin(), agreed.segment.note(role));
+    match (is_quiet, sender.shown()) {
+        (false, _) => Pace::Wait,
+        (true, Shown::NotYet) => Pace::Go,
+        (true, _) => Pace::Over,
+    }
+}
+
+/// What came of such a send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paced {
+    /// The program has the kernel keep small segments back.
+    pub(super) gathers: bool,
+    /// How long (ns) it took.
+    pub(super) took: u64,
+    /// Nothing came of it.
+    pub(super) in_vain: bool,
+}
+
+/// Ends it.
+pub(super) fn end_pace(fd: Fd, role: Role, agreed: &mut Agreed, paced: Paced) {
+    let Some(proof) = &mut agreed.proof else { return };
+    proof.waited(paced.took, paced.in_vain);
+    if let Way::Out(sender) = &mut proof.way {
+        if paced.gathers {
+            sender.rest(agreed.segment.note(role));
+        }
+    }
+    if paced.gathers {
+        net::gather(fd, true);
     }
 }
 

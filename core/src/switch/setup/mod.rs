@@ -18,6 +18,7 @@ mod elsewhere;
 mod enter;
 pub(in crate::switch) mod first_segment;
 pub(in crate::switch) mod holders;
+mod hurry;
 mod identity;
 mod leaving;
 mod negotiate;
@@ -32,6 +33,7 @@ pub use acceptor::before_user_change;
 pub(in crate::switch) use negotiate::{end, stay_on_tcp};
 
 use crate::switch::back_to_tcp::idle;
+use crate::switch::buffers::Buffers;
 use crate::switch::policy;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::structure::Structure;
@@ -77,6 +79,16 @@ pub fn advance(socket: &Socket, bytes: usize) -> Lane {
         phase::TCP if !socket.traffic.count(bytes) => Lane::Tcp,
         _ => advance_by_negotiation(socket),
     }
+}
+
+/// The step of a send over TCP, behind the one before each transfer: bytes that it sent ahead, mostly none. The caller sends the rest.
+#[inline]
+pub fn send_ahead(socket: &Socket, bytes: &[libc::iovec; 1], flags: i32) -> usize {
+    let may = socket.traffic.is_due_next() && socket.negotiates.load(Relaxed);
+    if !may || is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
+        return 0;
+    }
+    Buffers::new(bytes).map_or(0, |from| hurry::hurry(socket, from, flags))
 }
 
 /// The step after a receive over TCP that brought something. The caller still has the pin of the step before it.
