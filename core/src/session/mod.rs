@@ -58,7 +58,7 @@ pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
-pub(crate) use proof::{Proof, Seen, Way};
+pub(crate) use proof::{Need, Proof, Seen, Way};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;

@@ -20,6 +20,7 @@
 //! the bits. The bytes' counts and segments alone prove nothing: it passes on the former, and where it is fast the latter too.
 
 use super::coins::{Counts, Shown};
+use super::proof::Need;
 use super::sync::{AtomicU64, Ordering};
 
 /// So many ones and so many zeros have to come through, without a wrong one in between.
@@ -98,12 +99,18 @@ impl Note {
 /// How many bits came through.
 #[derive(Debug, Default)]
 struct Bits {
+    /// None have to.
+    are_not_needed: bool,
     ones: u32,
     zeros: u32,
     misses: u32,
 }
 
 impl Bits {
+    fn new(need: Need) -> Self {
+        Bits { are_not_needed: need == Need::Nothing, ..Bits::default() }
+    }
+
     fn count(&mut self, bit: bool, is_right: bool) {
         match (is_right, bit) {
             _ if self.is_enough() => {}
@@ -120,7 +127,7 @@ impl Bits {
     }
 
     fn is_enough(&self) -> bool {
-        self.ones >= ENOUGH && self.zeros >= ENOUGH
+        self.are_not_needed || (self.ones >= ENOUGH && self.zeros >= ENOUGH)
     }
 
     fn shown(&self) -> Shown {
@@ -163,7 +170,7 @@ struct Done {
 
 /// The end that bytes come to. Call [`next`](Receiver::next) after each receive that left nothing unread, do as it says, and say so
 /// ([`done`](Receiver::done)).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Receiver {
     number: u32,
     last: Option<Done>,
@@ -172,6 +179,11 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    /// It has done nothing yet.
+    pub(crate) fn new(need: Need) -> Self {
+        Receiver { number: 0, last: None, doing: None, bits: Bits::new(need) }
+    }
+
     /// What is to be done now, at that time (ns). `coin` is a fresh one.
     pub(crate) fn next(&mut self, now: Counts, at: u64, coin: bool, peer: &Note) -> Act {
         let word = peer.read();
@@ -253,18 +265,27 @@ struct Wanted {
 pub(crate) struct Heard(Word);
 
 /// The end that sends. Call [`hear`](Sender::hear) before each send, then ask the kernel, and call [`next`](Sender::next).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sender {
     takes_part: bool,
     /// Looks since a bit was last seen.
     in_vain: u32,
     heard: u32,
+    /// The receiver knows what it has to.
+    is_receiver_sure: bool,
     wanted: Option<Wanted>,
     undone: u32,
     bits: Bits,
 }
 
 impl Sender {
+    /// It takes no part yet.
+    pub(crate) fn new(need: Need) -> Self {
+        let bits = Bits::new(need);
+        let (takes_part, is_receiver_sure) = (false, false);
+        Sender { takes_part, in_vain: 0, heard: 0, is_receiver_sure, wanted: None, undone: 0, bits }
+    }
+
     /// Takes part from now on.
     pub(crate) fn begin(&mut self, own: &Note) {
         self.takes_part = true;
@@ -317,6 +338,7 @@ impl Sender {
             return false;
         }
         self.heard = number;
+        self.is_receiver_sure = !is_own;
         if acted {
             self.in_vain = 0;
         }
@@ -356,6 +378,15 @@ impl Sender {
         if self.undone > MOST_UNDONE {
             self.undone = 0;
             self.bits.miss();
+        }
+    }
+
+    /// Nothing that this end sends can show anything more.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.bits.shown() {
+            Shown::Same => self.is_receiver_sure,
+            Shown::NotYet => false,
+            Shown::Different => true,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::coins::{Counts, Shown};
 use super::one_way::{Act, Note, Receiver, Sender, Word};
+use super::proof::Need;
 use proptest::prelude::*;
 
 /// A small generator of numbers, as good as coins need it here.
@@ -77,9 +78,9 @@ struct Pair {
 impl Pair {
     fn new(seed: u64) -> Self {
         let notes = <[Note; 2]>::default();
-        let mut sender = Sender::default();
+        let mut sender = Sender::new(Need::Proof);
         sender.begin(&notes[0]);
-        let (receiver, chance) = (Receiver::default(), Chance(seed));
+        let (receiver, chance) = (Receiver::new(Need::Proof), Chance(seed));
         Pair { sender, receiver, notes, chance, now: 7 * MILLISECOND }
     }
 
@@ -155,6 +156,28 @@ fn a_kernel_that_acknowledges_by_itself_now_and_then_is_forgiven() {
             }
         });
         assert_eq!(shown, [Shown::Same; 2], "{seed}");
+    }
+}
+
+#[test]
+fn an_end_that_needs_no_proof_takes_part_in_the_peers() {
+    for seed in 0..100 {
+        for end in 0..2 {
+            let (mut pair, mut connection) = (Pair::new(seed), Connection::new());
+            if end == 0 {
+                pair.receiver = Receiver::new(Need::Nothing);
+            } else {
+                pair.sender = Sender::new(Need::Nothing);
+                pair.sender.begin(&pair.notes[0]);
+            }
+            for _ in 0..120 {
+                pair.send(&connection);
+                connection.send(100);
+                pair.receive(&mut connection);
+            }
+            assert_eq!(pair.shown(), [Shown::Same; 2], "{seed}");
+            assert!(pair.sender.is_over());
+        }
     }
 }
 
@@ -341,7 +364,7 @@ fn who_does_not_have_the_other_end_cannot_tell_what_the_receiver_did() {
 
 #[test]
 fn acknowledgements_are_put_off_for_a_sender_that_takes_part_alone() {
-    let (mut connection, mut receiver) = (Connection::new(), Receiver::default());
+    let (mut connection, mut receiver) = (Connection::new(), Receiver::new(Need::Proof));
     let notes = <[Note; 2]>::default();
     for _ in 0..100 {
         connection.send(100);

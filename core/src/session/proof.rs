@@ -31,6 +31,15 @@ pub(crate) enum Way {
     Out(Sender),
 }
 
+/// What an end has to know of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// That it has the other end of the connection.
+    Proof,
+    /// Nothing: it takes part in the peer's proof.
+    Nothing,
+}
+
 /// Where they seem to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
@@ -47,6 +56,7 @@ pub(crate) enum Seen {
 pub(crate) struct Proof {
     pub(crate) coins: Coins,
     pub(crate) way: Way,
+    pub(crate) need: Need,
     last: Counts,
     since_in: u32,
     since_out: u32,
@@ -60,11 +70,12 @@ pub(crate) struct Proof {
 
 impl Proof {
     /// Nothing is proven yet. `now` is what the kernel counts.
-    pub(crate) fn new(now: Counts) -> Self {
+    pub(crate) fn new(now: Counts, need: Need) -> Self {
         let coins = Coins::new(now);
         Proof {
             coins,
             way: Way::Both,
+            need,
             last: now,
             since_in: 0,
             since_out: 0,
@@ -103,7 +114,7 @@ impl Proof {
             && self.waits < MOST_WAITS
             && self.waited < MOST_WAITED
             && sender.in_vain() >= patience
-            && sender.shown() == Shown::NotYet
+            && !sender.is_over()
     }
 
     /// A send waited so long (ns), and perhaps in vain.
@@ -112,15 +123,20 @@ impl Proof {
         self.waits += u32::from(in_vain);
     }
 
-    /// What this end knows by now, where bytes go in one direction.
-    pub(crate) fn shown(&mut self) -> Option<Shown> {
-        let shown = match &self.way {
-            Way::Both => return None,
-            Way::In(receiver) => receiver.shown(),
-            Way::Out(sender) => sender.shown(),
+    /// What this end knows by now, with what its coins show.
+    pub(crate) fn shown(&mut self, coins: Shown) -> Shown {
+        let shown = match (&self.way, self.need) {
+            (_, Need::Nothing) => Shown::Same,
+            (Way::Both, _) => return coins,
+            (Way::In(receiver), _) => receiver.shown(),
+            (Way::Out(sender), _) => sender.shown(),
         };
         self.looks += 1;
-        Some(if self.looks > MOST_LOOKS { Shown::Different } else { shown })
+        if self.looks > MOST_LOOKS {
+            Shown::Different
+        } else {
+            shown
+        }
     }
 }
 
@@ -136,8 +152,8 @@ mod tests {
             let now = Counts { sent: sent + went, received: received + came, ..proof.last };
             seen = proof.look(now);
             match (seen, &proof.way) {
-                (Seen::In, Way::Both) => proof.way = Way::In(Receiver::default()),
-                (Seen::Out, Way::Both) => proof.way = Way::Out(Sender::default()),
+                (Seen::In, Way::Both) => proof.way = Way::In(Receiver::new(proof.need)),
+                (Seen::Out, Way::Both) => proof.way = Way::Out(Sender::new(proof.need)),
                 (Seen::Both, _) => proof.way = Way::Both,
                 _ => {}
             }
@@ -147,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_direction_is_seen_and_an_answer_now_and_then_forgiven() {
-        let begun = || Proof::new(Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 });
+        let now = Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 };
+        let begun = || Proof::new(now, Need::Proof);
         for (way, came, went) in [(Seen::In, 7, 0), (Seen::Out, 0, 7)] {
             let mut proof = begun();
             assert_eq!(see(&mut proof, ENOUGH - 1, came, went), Seen::Both);

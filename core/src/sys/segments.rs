@@ -6,7 +6,7 @@ use super::Fd;
 /// Where tcp_info has these counts, in bytes.
 const BYTES_RECEIVED: usize = 128;
 const SEGMENTS_OUT: usize = 136;
-pub(super) const SEGMENTS_IN: usize = 140;
+const SEGMENTS_IN: usize = 140;
 const DATA_SEGMENTS_IN: usize = 152;
 const DATA_SEGMENTS_OUT: usize = 156;
 const BYTES_SENT: usize = 200;
@@ -40,21 +40,13 @@ impl Segments {
     }
 }
 
-/// Segments that a TCP socket has sent. `None` if the kernel does not say.
-pub(crate) fn sent(fd: Fd) -> Option<u32> {
-    let words = information::<{ SEGMENTS_OUT / 8 + 1 }>(fd)?;
-    Some(words[SEGMENTS_OUT / 8] as u32)
-}
-
-/// Has the kernel acknowledge now what a TCP socket received, if it put that off until the socket sends something. True
-/// if it may have done so. The socket goes on to put it off, or not to, as it did before.
-pub(crate) fn acknowledge(fd: Fd) -> bool {
-    const NOW_AND_AGAIN: i32 = 2;
-    let set = |value: i32| set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &value).is_ok();
-    match option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK) {
-        Ok(0) => set(NOW_AND_AGAIN) && set(0),
-        Ok(_) => set(1),
-        Err(_) => false,
+/// Has the kernel acknowledge now what a TCP socket received, if it put that off until the socket sends something. The socket goes
+/// on to put it off, or not to, as it did before.
+pub(crate) fn acknowledge(fd: Fd) {
+    if acknowledges_at_once(fd) {
+        acknowledge_at_once(fd);
+    } else {
+        acknowledge_and_put_off(fd);
     }
 }
 
@@ -94,7 +86,7 @@ mod tests {
             one.write_all(b"request").unwrap();
             other.read_exact(&mut [0; 7]).unwrap();
             let first = counts(&other).bare_out;
-            let _ = acknowledge(other.as_raw_fd());
+            acknowledge(other.as_raw_fd());
             acknowledged += counts(&other).bare_out - first;
             other.write_all(b"answer").unwrap();
             one.read_exact(&mut [0; 6]).unwrap();

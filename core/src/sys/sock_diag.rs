@@ -1,7 +1,7 @@
 //! Asks the kernel about the other end of a TCP connection of this host.
 
 use super::hidden::Spare;
-use super::{call, net, segments, Fd, Result};
+use super::{call, net, Fd, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -119,8 +119,6 @@ pub(crate) struct Owner {
     /// The kernel's number of its state (TCP_ESTABLISHED and so on). Where no connection has the addresses the kernel
     /// gives a listener that would accept one.
     pub(crate) state: u8,
-    /// Segments that it has received (tcpi_segs_in). `None` where the kernel does not say.
-    pub(crate) segments_received: Option<u32>,
 }
 
 /// The socket by which the kernel is asked.
@@ -204,15 +202,11 @@ fn id(local: SocketAddr, peer: SocketAddr, interface: u32, as_ipv6: bool) -> Soc
 }
 
 fn ask_owner(fd: Fd, family: u8, id: SocketId) -> Result<Option<Owner>> {
-    let mut request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
-    request.extensions = 1 << (INFORMATION - 1);
+    let request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
     let mut reply = [0u8; 1024];
     let n = ask(fd, &request, &request.header, &mut reply)?;
     Ok(reply.get(..n).and_then(decode))
 }
-
-/// INET_DIAG_INFO: the attribute with the socket's tcp_info.
-const INFORMATION: u16 = 2;
 
 /// The kernel's answer: nlmsghdr, inet_diag_msg, attributes.
 fn decode(reply: &[u8]) -> Option<Owner> {
@@ -232,23 +226,7 @@ fn decode(reply: &[u8]) -> Option<Owner> {
         inode: word(UID + 4)?,
         cookie: u64::from(word(COOKIE)?) | u64::from(word(COOKIE + 4)?) << 32,
         state: *reply.get(MESSAGE + 1)?,
-        segments_received: segments_received(reply.get(UID + 8..)?),
     })
-}
-
-/// What the attributes say.
-fn segments_received(mut attributes: &[u8]) -> Option<u32> {
-    loop {
-        let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
-        let kind = u16::from_ne_bytes([*attributes.get(2)?, *attributes.get(3)?]);
-        if kind == INFORMATION {
-            let at = 4 + segments::SEGMENTS_IN;
-            let bytes = attributes.get(..length)?.get(at..at + 4)?.try_into().ok()?;
-            return Some(u32::from_ne_bytes(bytes));
-        }
-        // An attribute without a length would be read for ever.
-        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
-    }
 }
 
 /// What the kernel may answer.
@@ -275,9 +253,6 @@ mod tests {
             let owner = || lookup(connector.as_raw_fd(), theirs, ours).unwrap().unwrap();
             assert_eq!(owner().cookie, net::cookie(accepted.as_raw_fd()).unwrap());
             assert!(owner().is_connected());
-            let before = owner().segments_received.unwrap();
-            std::io::Write::write_all(&mut &connector, b"one segment").unwrap();
-            while owner().segments_received.unwrap() == before {}
             // The kernel finds one that is bound to an interface only there.
             if net::set_option(
                 accepted.as_raw_fd(),
@@ -300,9 +275,7 @@ mod tests {
     fn an_answer_that_is_cut_off_is_none() {
         let mut reply = [0; 300];
         reply[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        assert_eq!(decode(&reply).map(|owner| owner.segments_received), Some(None));
-        reply[88..92].copy_from_slice(&[140, 0, 2, 0]);
-        assert_eq!(decode(&reply).map(|owner| owner.segments_received), Some(None), "too short");
+        assert!(decode(&reply).is_some());
         for length in 0..88 {
             assert_eq!(decode(&reply[..length]), None);
         }

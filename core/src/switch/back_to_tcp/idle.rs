@@ -77,7 +77,7 @@ fn look_at_session(socket: &Socket, now: u64) -> bool {
     let mut structure = Structure::lock();
     let negotiation = &mut socket.guarded(&mut structure).negotiation;
     let agreed = match negotiation.as_deref() {
-        Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) => agreed,
+        Some(Negotiation::Agreed(agreed)) => agreed,
         _ => return false,
     };
     // Between hosts the helper looks after it.
@@ -85,7 +85,7 @@ fn look_at_session(socket: &Socket, now: u64) -> bool {
         return agreed.link.is_none();
     }
     let taken = negotiation.take().map(|negotiation| *negotiation);
-    if let Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) = taken {
+    if let Some(Negotiation::Agreed(agreed)) = taken {
         agreed.end();
     }
     socket.negotiates.store(false, Relaxed);

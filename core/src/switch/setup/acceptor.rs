@@ -12,10 +12,10 @@ use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use crate::provider::shm::{Bells, Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
-use crate::session::Shown;
+use crate::session::Need;
 use crate::switch::policy;
 use crate::switch::socket::names::Names;
-use crate::switch::socket::negotiation::{Agreed, Negotiation, Trials};
+use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::tuple::Tuple;
@@ -26,8 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// So many times an acceptor looks for an offer.
 const MOST_LOOKS: u32 = 40;
-/// So many times it looks whether its connection is the connector's, where that takes experiments.
-const MOST_EXPERIMENTS: u32 = 192;
 
 /// An acceptor tells where its end is found, and looks for an offer.
 pub(super) fn begin(
@@ -138,22 +136,25 @@ pub(super) fn look_for_offer(
     if let Err(why) = has_bells.and_then(|()| check_leaving(socket)) {
         return Err(refuse(agreed, why));
     }
-    let Some(cookie) = cookie else {
-        return match apart::proof(accepted) {
-            Ok(proof) => {
-                (agreed.peer, agreed.proof) = (connector.seen_apart(), Some(proof));
-                Ok(Some(Negotiation::Agreed(agreed)))
-            }
-            Err(why) => Err(refuse(agreed, why)),
-        };
-    };
+    if cookie.is_none() {
+        agreed.peer = connector.seen_apart();
+        return prove(accepted, agreed);
+    }
     match identity::dialled(accepted, &tuple) {
         Ok(None) => take(socket, agreed),
-        Ok(Some(dialled)) if dialled == tuple.acceptor => {
-            let trials = Trials::with(cookie.get());
-            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
-        }
+        Ok(Some(dialled)) if dialled == tuple.acceptor => prove(accepted, agreed),
         Ok(Some(_)) => Err(refuse(agreed, Reason::Unproven)),
+        Err(why) => Err(refuse(agreed, why)),
+    }
+}
+
+/// An acceptor that was offered a session has to find out whether that is for its connection.
+fn prove(accepted: Fd, mut agreed: Box<Agreed>) -> Result<Option<Negotiation>, Reason> {
+    match apart::proof(accepted, Need::Proof) {
+        Ok(proof) => {
+            agreed.proof = Some(proof);
+            Ok(Some(Negotiation::Agreed(agreed)))
+        }
         Err(why) => Err(refuse(agreed, why)),
     }
 }
@@ -178,25 +179,4 @@ fn refuse(agreed: Box<Agreed>, why: Reason) -> Reason {
     agreed.segment.agreement().decide(State::Refused);
     agreed.unmap();
     why
-}
-
-/// An acceptor that was offered a session looks whether its connection is the connector's.
-pub(super) fn prove(
-    socket: &Socket,
-    tuple: Tuple,
-    mut trials: Trials,
-    mut agreed: Box<Agreed>,
-) -> Result<Option<Negotiation>, Reason> {
-    agreed.looks += 1;
-    if agreed.segment.agreement().state() != State::Pending {
-        agreed.unmap();
-        return Err(Reason::Quiet);
-    }
-    match identity::experiment(socket.anchor(), &tuple, &mut trials) {
-        Shown::Same => take(socket, agreed),
-        Shown::NotYet if agreed.looks < MOST_EXPERIMENTS => {
-            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
-        }
-        Shown::NotYet | Shown::Different => Err(refuse(agreed, Reason::Unproven)),
-    }
 }

@@ -5,7 +5,7 @@
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::session::one_way::{Act, Receiver, Sender};
-use crate::session::{Counts, Proof, Seen, Shown, Way};
+use crate::session::{Counts, Need, Proof, Seen, Shown, Way};
 use crate::switch::socket::negotiation::Agreed;
 use crate::sys::segments::{self, Segments};
 use crate::sys::{net, process, time, Fd};
@@ -20,12 +20,12 @@ fn coin() -> bool {
     chance & 1 == 1
 }
 
-/// A proof for a connection, which has not begun yet.
+/// A proof for a connection, which has not begun yet, for an end that needs one or takes part in the peer's.
 ///
 /// # Errors
 /// [`Reason::Unproven`] where the kernel does not count.
-pub(super) fn proof(fd: Fd) -> Result<Proof, Reason> {
-    count(fd).map(Proof::new).ok_or(Reason::Unproven)
+pub(super) fn proof(fd: Fd, need: Need) -> Result<Proof, Reason> {
+    count(fd).map(|now| Proof::new(now, need)).ok_or(Reason::Unproven)
 }
 
 /// Before a transfer: what is proven by now to this end. Where no proof is needed the ends are known to belong together.
@@ -37,10 +37,10 @@ pub(super) fn step(fd: Fd, role: Role, agreed: &mut Agreed) -> Shown {
     match (proof.look(before), &proof.way) {
         (Seen::In, Way::Both) => {
             proof.acknowledged_at_once = segments::acknowledges_at_once(fd);
-            proof.way = Way::In(Receiver::default());
+            proof.way = Way::In(Receiver::new(proof.need));
         }
         (Seen::Out, Way::Both) => {
-            let mut sender = Sender::default();
+            let mut sender = Sender::new(proof.need);
             if !net::gathers(fd) {
                 sender.begin(agreed.segment.note(role));
             }
@@ -54,21 +54,21 @@ pub(super) fn step(fd: Fd, role: Role, agreed: &mut Agreed) -> Shown {
         }
         _ => {}
     }
-    match &mut proof.way {
-        Way::Both => return exchange(fd, before, role, agreed),
-        Way::In(_) => {}
-        Way::Out(sender) => {
-            let _ = sender.next(heard, before, time::now(), coin(), agreed.segment.note(role));
-        }
+    if let Way::Out(sender) = &mut proof.way {
+        let _ = sender.next(heard, before, time::now(), coin(), agreed.segment.note(role));
     }
-    proof.shown().unwrap_or(Shown::NotYet)
+    let coins = match proof.way {
+        Way::Both => exchange(fd, before, role, agreed),
+        _ => Shown::NotYet,
+    };
+    agreed.proof.as_mut().map_or(Shown::Same, |proof| proof.shown(coins))
 }
 
-/// Bytes go both ways.
+/// Bytes go both ways: what the coins show.
 fn exchange(fd: Fd, before: Counts, role: Role, agreed: &mut Agreed) -> Shown {
-    let Some(Proof { coins, .. }) = &mut agreed.proof else { return Shown::Same };
+    let Some(Proof { coins, need, .. }) = &mut agreed.proof else { return Shown::Same };
     let shown = coins.look(before, agreed.segment.sight(role), agreed.segment.sight(role.peer()));
-    if coin() {
+    if *need == Need::Proof && coin() {
         segments::acknowledge(fd);
     }
     if let Some(after) = count(fd) {
@@ -138,10 +138,10 @@ pub(super) fn pace(fd: Fd, role: Role, agreed: &mut Agreed) -> Pace {
     }
     let Some(now) = count(fd).filter(|_| net::is_established(fd)) else { return Pace::Over };
     let is_quiet = sender.next(heard, now, time::now(), coin(), agreed.segment.note(role));
-    match (is_quiet, sender.shown()) {
+    match (is_quiet, sender.is_over()) {
         (false, _) => Pace::Wait,
-        (true, Shown::NotYet) => Pace::Go,
-        (true, _) => Pace::Over,
+        (true, false) => Pace::Go,
+        (true, true) => Pace::Over,
     }
 }
 

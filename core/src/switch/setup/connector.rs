@@ -3,11 +3,13 @@
 
 use super::apart;
 use super::first_segment;
+use super::identity;
 use super::no_segment::warn_about_segment;
 use super::offer_socket::{self, Found};
 use crate::provider::shm::{Bells, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
+use crate::session::Need;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::names::Names;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -43,7 +45,14 @@ pub(super) fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation
         (Ok(Found { peer, is_apart }), Some(segment)) => {
             registry::note(socket.statistics(), Event::Offered);
             let mut agreed = Box::new(Agreed::of(segment, peer));
-            match is_apart.then(|| apart::proof(socket.anchor())).transpose() {
+            let need = match is_apart {
+                true => Some(Need::Proof),
+                // The acceptor has to find out, and this end takes part.
+                false => {
+                    identity::may_be_translated(socket.anchor(), tuple).then_some(Need::Nothing)
+                }
+            };
+            match need.map(|need| apart::proof(socket.anchor(), need)).transpose() {
                 Ok(proof) => agreed.proof = proof,
                 Err(why) => {
                     agreed.end();

@@ -58,7 +58,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
             }
         }
         Negotiation::Elsewhere { meeting, .. } => drop(meeting),
-        Negotiation::Proving { agreed, .. } | Negotiation::Agreed(agreed) => agreed.end(),
+        Negotiation::Agreed(agreed) => agreed.end(),
     }
 }
 
@@ -133,9 +133,6 @@ pub(super) fn step(socket: &Socket) {
             Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
             looked => looked.map(Some),
         },
-        Some(Negotiation::Proving { tuple, trials, agreed }) => {
-            acceptor::prove(socket, tuple, trials, agreed)
-        }
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
@@ -189,11 +186,9 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Advertised { looks, .. } | Negotiation::Elsewhere { looks, .. } => {
                     *looks
                 }
-                // At each transfer there may be something to see.
-                Negotiation::Proving { .. } => 0,
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
-            if matches!(negotiation, Negotiation::Proving { .. } | Negotiation::Agreed(_)) {
+            if matches!(negotiation, Negotiation::Agreed(_)) {
                 // If it makes no more transfers, somebody else has to give up what it has.
                 back_to_tcp::idle::note_memory();
             }

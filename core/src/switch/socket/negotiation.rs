@@ -28,35 +28,8 @@ pub(in crate::switch) enum Negotiation {
         /// How often this one has looked since what came of it.
         looks: u32,
     },
-    /// The acceptor was offered a session, and finds out whether that is for this connection.
-    Proving {
-        /// The connection.
-        tuple: Tuple,
-        /// What it has found so far.
-        trials: Trials,
-        /// The session, which it has not taken yet.
-        agreed: Box<Agreed>,
-    },
-    /// A session is offered, by the connector, or taken, by the acceptor; or a link stands.
+    /// A session is offered, and taken where the ends need no proof, or have it; or a link stands.
     Agreed(Box<Agreed>),
-}
-
-/// Experiments of which each tells something of the socket at the other end.
-#[derive(Debug)]
-pub(in crate::switch) struct Trials {
-    /// Of the socket that is believed to be there.
-    pub(in crate::switch) cookie: u64,
-    /// Experiments that show that it is.
-    pub(in crate::switch) shown: u32,
-    /// Those that do not.
-    pub(in crate::switch) missed: u32,
-}
-
-impl Trials {
-    /// None yet.
-    pub(in crate::switch) fn with(cookie: u64) -> Self {
-        Self { cookie, shown: 0, missed: 0 }
-    }
 }
 
 /// See [`Negotiation::Agreed`]. Boxed, because a segment is large for a stack.
@@ -78,7 +51,6 @@ impl Negotiation {
         match self {
             Negotiation::Advertised { .. } => {}
             Negotiation::Elsewhere { meeting, .. } => meeting.forget(),
-            Negotiation::Proving { agreed, .. } => agreed.unmap(),
             Negotiation::Agreed(agreed) => match agreed.link {
                 Some(link) => link.leave_to_parent(),
                 None => agreed.unmap(),
