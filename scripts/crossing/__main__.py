@@ -48,8 +48,10 @@ class Stream:
         return f"{self.direction}, {self.largest} bytes, {self.pause} µs"
 
 
+# With --short the first so many of them.
+SHORT_STREAMS = 6
 # Slow and quick ones, small and large, and those that flow without a pause.
-KINDS = (500, 1200, 1000), (300, 100, 5000), (400, 1 << 15, 500), (4000, 1200, 0), (400, 1 << 17, 0)
+KINDS = (500, 1200, 1000), (400, 1 << 15, 500), (4000, 1200, 0), (400, 1 << 17, 0), (300, 100, 5000)
 STREAMS = [Stream(direction, *kind) for kind in KINDS for direction in ("up", "down")]
 MOVED = re.compile(r"provider=shm reason=on-san")
 
@@ -191,7 +193,7 @@ def main():
             is_chosen = not chosen.only or path.name in chosen.only
             if not is_chosen or path.is_translated and not may_translate:
                 continue
-            for stream in (None, *STREAMS):
+            for stream in (None, *(STREAMS[:SHORT_STREAMS] if chosen.short else STREAMS)):
                 began = time.monotonic()
                 asked, answered, count = cross.over(path, stream)
                 why = judge(path, stream, asked, answered, count)

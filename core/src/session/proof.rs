@@ -10,6 +10,8 @@ const ENOUGH: u32 = 32;
 const TOO_SOON: u32 = 16;
 /// How often an end looks at most, also for a peer that is not convinced yet.
 const MOST_LOOKS: u32 = 1024;
+/// After so many looks at the same direction an end that can do nothing gives up.
+const SOME_LOOKS: u32 = 64;
 
 /// So many looks of a sender in vain, and its sends wait for quiet moments: fewer where each send is large, which leaves none by itself.
 const IN_VAIN: u32 = 24;
@@ -123,6 +125,15 @@ impl Proof {
         self.waits += u32::from(in_vain);
     }
 
+    /// A sender that takes no part, and of which no send waits any more.
+    fn is_hopeless(&self) -> bool {
+        let is_done = self.waited == 0 || self.waits >= MOST_WAITS || self.waited >= MOST_WAITED;
+        match &self.way {
+            Way::Out(sender) => !sender.takes_part() && self.looks > SOME_LOOKS && is_done,
+            _ => false,
+        }
+    }
+
     /// What this end knows by now, with what its coins show.
     pub(crate) fn shown(&mut self, coins: Shown) -> Shown {
         let shown = match (&self.way, self.need) {
@@ -132,7 +143,7 @@ impl Proof {
             (Way::Out(sender), _) => sender.shown(),
         };
         self.looks += 1;
-        if self.looks > MOST_LOOKS {
+        if self.looks > MOST_LOOKS || self.is_hopeless() {
             Shown::Different
         } else {
             shown
@@ -159,6 +170,55 @@ mod tests {
             }
         }
         seen
+    }
+
+    #[test]
+    fn a_sender_that_may_not_take_part_gives_up() {
+        let now = Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 };
+        for (takes_part, waited, least, most) in [
+            (true, None, MOST_LOOKS, MOST_LOOKS),
+            (false, None, SOME_LOOKS, SOME_LOOKS),
+            (false, Some(1), MOST_LOOKS, MOST_LOOKS),
+            (false, Some(MOST_WAITED), SOME_LOOKS, SOME_LOOKS),
+        ] {
+            let mut proof = Proof::new(now, Need::Proof);
+            let mut sender = Sender::new(Need::Proof);
+            if takes_part {
+                sender.begin(&Default::default());
+            }
+            proof.way = Way::Out(sender);
+            waited.iter().for_each(|time| proof.waited(*time, false));
+            let looks = (0..).take_while(|_| proof.shown(Shown::NotYet) == Shown::NotYet).count();
+            assert!((least..=most).contains(&(looks as u32)), "{takes_part} {waited:?}: {looks}");
+        }
+    }
+
+    #[test]
+    fn a_large_send_waits_sooner_and_one_that_may_be_kept_back_only_then() {
+        let now = Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 };
+        let (note, silent) =
+            <(super::super::one_way::Note, super::super::one_way::Note)>::default();
+        for takes_part in [false, true] {
+            let mut sender = Sender::new(Need::Proof);
+            if takes_part {
+                sender.begin(&note);
+            }
+            let mut proof = Proof::new(now, Need::Proof);
+            proof.way = Way::Out(sender);
+            let mut first = [None; 2];
+            for look in 0..100 {
+                for (first, bytes) in first.iter_mut().zip([100, LARGE]) {
+                    *first = first.or(proof.may_wait(bytes).then_some(look));
+                }
+                if let Way::Out(sender) = &mut proof.way {
+                    sender.next(Sender::hear(&silent), now, 7, true, &note);
+                }
+            }
+            let small = takes_part.then_some(IN_VAIN);
+            assert_eq!(first, [small, Some(IN_VAIN_LARGE)]);
+            (0..MOST_WAITS).for_each(|_| proof.waited(1, true));
+            assert!(!proof.may_wait(LARGE));
+        }
     }
 
     #[test]
