@@ -82,7 +82,7 @@ pub(in crate::switch) fn add(
 pub(in crate::switch) fn remove(
     structure: &mut Structure,
     set: &'static Set,
-    socket: &Socket,
+    socket: &'static Socket,
     index: u32,
 ) -> Option<Registration> {
     let watches = &mut socket.guarded(structure).watches;
@@ -98,7 +98,7 @@ pub(in crate::switch) fn remove(
         Some(taken)
     });
     if taken.is_none() {
-        set.leave_behind(index);
+        set.leave_behind(index, socket);
     }
     taken.flatten()
 }
@@ -107,18 +107,16 @@ pub(in crate::switch) fn remove(
 pub(in crate::switch) fn remove_if_parked(
     structure: &mut Structure,
     set: &'static Set,
-    socket: &Socket,
     index: u32,
 ) -> bool {
-    let is_parked = set
-        .with(|inner| inner.registrations[index as usize].as_ref().is_some_and(|r| r.parked))
-        .unwrap_or(false);
-    if is_parked {
-        if let Some(mut r) = remove(structure, set, socket, index) {
-            leave_shadow(set, &mut r);
-        }
+    let parked = set.with(|inner| {
+        inner.registrations[index as usize].as_ref().filter(|r| r.parked).map(|r| r.socket)
+    });
+    let Some(socket) = parked.flatten() else { return false };
+    if let Some(mut r) = remove(structure, set, socket, index) {
+        leave_shadow(set, &mut r);
     }
-    is_parked
+    true
 }
 
 /// What the program asked for.
@@ -253,7 +251,7 @@ pub(in crate::switch) fn to_kernel(structure: &mut Structure, socket: &Socket) {
     // Each under another number. The kernel's registrations outlive them.
     let mut copies = Vec::new();
     while let Some(Watch { set, index }) = socket.guarded(structure).watches.get(at).copied() {
-        if remove_if_parked(structure, set, socket, index) {
+        if remove_if_parked(structure, set, index) {
             continue;
         }
         at += 1;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Most registrations that handlers remove within one look.
-const MOST: usize = 16;
+pub(super) const MOST: usize = 16;
 
 /// See the module. The set's lock is held, by the thread that a handler interrupted.
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl LeftBehind {
         self.taken.load(Relaxed) != 0
     }
 
-    /// Notes the registration at `index`. Where more than [`MOST`] are noted, the set keeps the others until it is closed.
+    /// Notes the registration at `index`. Where more than [`MOST`] are noted, the set keeps the others, and their sessions, for ever.
     pub(super) fn note(&self, index: u32) {
         let place = self.taken.fetch_add(1, Relaxed) as usize;
         if let Some(place) = self.places.get(place) {

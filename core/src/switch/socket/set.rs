@@ -6,7 +6,7 @@
 
 use crate::session::Ticket;
 use crate::switch::event_bits as bit;
-use crate::switch::socket::left_behind::LeftBehind;
+use crate::switch::socket::left_behind::{self, LeftBehind};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
@@ -187,29 +187,36 @@ impl Set {
         // SAFETY: the lock is held.
         let inner = unsafe { &mut *self.inner.get() };
         let result = f(inner);
-        if self.left_behind.any() {
-            self.forget_left_behind(inner);
+        match self.left_behind.any() {
+            true => self.end_interrupted(inner),
+            false => self.lock.unlock(),
         }
-        self.lock.unlock();
         Some(result)
     }
 
-    /// A signal handler removes a registration of its thread's own look: the look forgets it before it ends. The session is over,
-    /// so nobody has to take its counters back.
+    /// A signal handler removes a registration from the set in which its thread just looks. The look goes on with the socket, and
+    /// so the session stays until the look ends.
     #[cold]
-    pub(in crate::switch) fn leave_behind(&self, index: u32) {
+    pub(in crate::switch) fn leave_behind(&self, index: u32, socket: &'static Socket) {
+        socket.pin();
         self.left_behind.note(index);
     }
 
+    /// Ends a look that signal handlers interrupted: gives the lock back.
     #[cold]
     #[inline(never)]
-    fn forget_left_behind(&self, inner: &mut Inner) {
-        for index in self.left_behind.take() {
+    fn end_interrupted(&self, inner: &mut Inner) {
+        let mut sockets = [None; left_behind::MOST];
+        for (socket, index) in sockets.iter_mut().zip(self.left_behind.take()) {
             let Some(taken) = inner.take(index) else { continue };
             if !taken.in_kernel {
                 self.san.fetch_sub(1, Ordering::SeqCst);
             }
+            *socket = Some(taken.socket);
         }
+        self.lock.unlock();
+        // The last pin may end the session, which takes the structure lock: that comes before the set's.
+        sockets.into_iter().flatten().for_each(Socket::unpin);
     }
 
     pub(super) fn generation(&self) -> u32 {

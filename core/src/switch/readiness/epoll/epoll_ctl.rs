@@ -191,7 +191,7 @@ fn on_san(
     event: Option<(u32, u64)>,
 ) -> Result<()> {
     let found = watchers::find(structure, set, fd, socket)
-        .filter(|index| !watchers::remove_if_parked(structure, set, socket, *index));
+        .filter(|index| !watchers::remove_if_parked(structure, set, *index));
     match (operation, event, found) {
         (libc::EPOLL_CTL_ADD, Some(_), Some(_)) => Err(Errno(libc::EEXIST)),
         (libc::EPOLL_CTL_MOD, Some(_), Some(index))
