@@ -296,6 +296,19 @@ SAN_CASE(linger_zero_resets) {
   ERR(recv(p.server, &byte, 1, 0), ECONNRESET);
 }
 
+/* Both ends ended their direction before: nothing is left to reset. */
+SAN_CASE(linger_zero_behind_both_ends) {
+  struct pair p = open_pair(V4);
+  SYS(shutdown(p.client, SHUT_WR));
+  SYS(shutdown(p.server, SHUT_WR));
+  wait_revents(p.client, POLLIN, POLLIN | POLLHUP);
+  close_reset(p.server);
+  /* Whatever comes of the close has come once another connection has been there and back. */
+  struct pair later = open_pair(V4);
+  exercise(later.client, later.server);
+  EQ(ready_now(p.client, POLLIN), POLLIN | POLLHUP);
+}
+
 /* A reset reaches a peer that blocks. */
 static void reset_later(int fd) {
   step_wait(0);

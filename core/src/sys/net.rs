@@ -265,6 +265,12 @@ pub(crate) fn reset_at_close(fd: Fd) -> Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
+/// Undoes [`reset_at_close`], by whomever it was set.
+pub(crate) fn close_in_order(fd: Fd) -> Result<()> {
+    let linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
 /// Resets the connection at once, and wakes all who sleep on it. A FIN would tell the peer that it has everything.
 pub fn reset(fd: Fd) {
     let nowhere =

@@ -7,12 +7,13 @@ use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{detach, limits};
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
+use crate::switch::endpoint::flag;
 use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, jump, process, Fd};
+use crate::sys::{file, hidden, jump, net, process, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After socket gave the program a TCP socket.
@@ -207,6 +208,11 @@ fn last_close(socket: &Socket) {
     }
     if let Some(link) = stream.fabric {
         return link_end::close(socket, &stream, link);
+    }
+    let is_over = stream.is_finished() && stream.endpoint.has(flag::SEND_SHUT);
+    if is_over && net::linger(socket.anchor()) == Some(0) {
+        // Over TCP both ends would have sent their FIN, and no close resets such a connection.
+        let _ = net::close_in_order(socket.anchor());
     }
     // Nobody of ours sleeps here any more.
     let counters = &stream.own().counters.0;
