@@ -48,25 +48,37 @@ fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
     Carrier::Switch(socket)
 }
 
-/// As [`begin`], of a send: says as well how many bytes went ahead of the rest.
-#[inline]
-fn begin_send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> (Carrier, size_t) {
-    let carrier = begin(fd, length, flags);
-    let ahead = match &carrier {
-        Carrier::Kernel(Some(socket)) => setup::send_ahead(socket, &one(buffer, length), flags),
-        _ => 0,
-    };
-    (carrier, ahead)
+/// A send by the kernel, which `real` does for so many bytes from there on.
+#[inline(always)]
+fn send_by_kernel(
+    pinned: &Option<Pinned>,
+    (buffer, length): (*const c_void, size_t),
+    flags: c_int,
+    real: impl Fn(*const c_void, size_t) -> ssize_t,
+) -> ssize_t {
+    match pinned {
+        Some(socket) if setup::may_send_ahead(socket) => {
+            send_ahead(socket, (buffer, length), flags, real)
+        }
+        _ => done(real(buffer, length)),
+    }
 }
 
-/// Ends a send by the kernel, of which so many bytes went ahead, with what came of the rest.
-#[inline]
-fn sent(ahead: size_t, rest: impl FnOnce() -> ssize_t) -> ssize_t {
+/// The same, where some bytes go ahead of the rest.
+#[cold]
+#[inline(never)]
+fn send_ahead(
+    socket: &Pinned,
+    (buffer, length): (*const c_void, size_t),
+    flags: c_int,
+    real: impl Fn(*const c_void, size_t) -> ssize_t,
+) -> ssize_t {
+    let ahead = setup::send_ahead(socket, &one(buffer, length), flags);
     if ahead == 0 {
-        return done(rest());
+        return done(real(buffer, length));
     }
     let before = errno::get();
-    let rest = done(rest());
+    let rest = done(real(buffer.wrapping_byte_add(ahead), length - ahead));
     if rest < 0 {
         // The call succeeds all the same.
         errno::set(before);
@@ -159,9 +171,9 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        let (carrier, ahead) = begin_send(fd, buffer, length, flags);
-        match carrier {
-            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead, flags)),
+        match begin(fd, length, flags) {
+            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
+                |buffer, length| real(fd, buffer, length, flags)),
             Carrier::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
@@ -177,9 +189,9 @@ hooks! {
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
-        let (carrier, ahead) = begin_send(fd, buffer, length, flags);
-        match carrier {
-            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead, flags, to, to_length)),
+        match begin(fd, length, flags) {
+            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
+                |buffer, length| real(fd, buffer, length, flags, to, to_length)),
             Carrier::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {
@@ -194,9 +206,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
-        let (carrier, ahead) = begin_send(fd, buffer, length, 0);
-        match carrier {
-            Carrier::Kernel(_pinned) => sent(ahead, || real(fd, buffer.wrapping_byte_add(ahead), length - ahead)),
+        match begin(fd, length, 0) {
+            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), 0,
+                |buffer, length| real(fd, buffer, length)),
             Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
                 || real(fd, buffer, length)),
         }

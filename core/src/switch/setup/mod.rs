@@ -81,11 +81,15 @@ pub fn advance(socket: &Socket, bytes: usize) -> Lane {
     }
 }
 
-/// The step of a send over TCP, behind the one before each transfer: bytes that it sent ahead, mostly none. The caller sends the rest.
-#[inline]
+/// True if a send over TCP is to take its step, [`send_ahead`], behind the one before each transfer.
+#[inline(always)]
+pub fn may_send_ahead(socket: &Socket) -> bool {
+    socket.traffic.is_due_next() && socket.negotiates.load(Relaxed)
+}
+
+/// Bytes that a send over TCP sent ahead, mostly none. The caller sends the rest.
 pub fn send_ahead(socket: &Socket, bytes: &[libc::iovec; 1], flags: i32) -> usize {
-    let may = socket.traffic.is_due_next() && socket.negotiates.load(Relaxed);
-    if !may || is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
+    if is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
         return 0;
     }
     Buffers::new(bytes).map_or(0, |from| hurry::hurry(socket, from, flags))
