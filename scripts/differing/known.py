@@ -39,6 +39,7 @@ PATTERNS = [
     ("peer-hears-of-user-timeout", r"shutdown .*", "0", "ENOTCONN", "timed"),
     ("peer-hears-of-user-timeout", r"name .*", r"0 .*", "ENOTCONN", "timed"),
     ("peer-hears-of-user-timeout", r"state .*", "0 1", "0 7", "timed"),
+    ("peer-hears-of-user-timeout", r"get .*\bopt=error\b.*", "0 0", "0 104", "timed"),
     ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL", "urgent"),
     ("urgent-behind-both-shutdowns", r"ioctl .*atmark", "1", "0", "urgent"),
@@ -71,7 +72,7 @@ PATTERNS = [
     ("detached-behind-the-end", r"(recv|drain) .*", "0", "ECONNRESET", "detached"),
     ("detached-behind-the-end", r"(poll|epoll_wait) .*", r".*", r".*err.*", "detached"),
     ("looks-for-the-end", r"(poll|epoll_wait) .*", r"blocked; .*", r"runs on; .*", "looking", "shut-in"),
-    ("closed-here-and-open-elsewhere", r"epoll_wait .*", r".*", r".*", "orphaned"),
+    ("closed-here-and-open-elsewhere", r"(poll|epoll_wait) .*", r".*", r".*", "orphaned"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]
 

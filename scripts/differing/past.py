@@ -68,7 +68,12 @@ class Past:
             parts = [answer.split()[1:] for answer in (native, library)]
             if all(len(part) == len(slots) for part in parts):
                 slots = [slot for slot, one, other in zip(slots, *parts) if one != other]
+            slots = set(slots).union(*(self.slots_in(slot) for slot in slots))
         return self.connections(slots) or set().union(*self.connections_of.values())
+
+    def slots_in(self, slot):
+        """The slots that were put into the set in this slot, if there is one."""
+        return {step.get("s") for step in self.steps if step.name == "epoll_ctl" and step.get("e") == slot}
 
     def slots_reported(self, events):
         """The slots that are meant by events as epoll_wait says them: `DATA:EVENTS`."""

@@ -1,4 +1,4 @@
-//! The proof that two processes have the two ends of one TCP connection, where bytes go in one direction only. [`Coins`](super::Coins)
+//! The proof that two processes have the two ends of one TCP connection, where bytes go in one direction only. [`coins`](super::coins)
 //! need exchanges, and here are none. It is made of the same: acknowledgements without data, which NAT passes on, and a
 //! program in the middle does not.
 //!
