@@ -171,6 +171,12 @@ impl Registration {
         true
     }
 
+    /// True if the peer is on another host.
+    #[inline]
+    pub(super) fn is_over_fabric(&self) -> bool {
+        self.socket.stream().is_some_and(|stream| stream.fabric.is_some())
+    }
+
     /// True if neither the kernel nor a clock has a part in what it waits for, as most of the time: the peer rings.
     #[inline]
     fn is_undisturbed(&self) -> bool {

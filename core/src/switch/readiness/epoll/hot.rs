@@ -9,7 +9,9 @@ use crate::switch::socket::table;
 use crate::switch::waiting::{ring, wait};
 use crate::sys::time;
 
-/// Looks in a row that found nothing, until a registration turns cold in a set that is too busy to sleep.
+/// Looks in a row that found nothing, until a registration of a connection with another host turns cold at a sleep.
+const COLD_AT_SLEEP: u32 = 2;
+/// The same of any, in a set that is too busy to sleep.
 const COLD_AFTER: u32 = 64;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
@@ -131,8 +133,8 @@ pub(super) fn arm(set: &Set) -> Armed {
     set.with(raise_all).unwrap_or(Armed::Due)
 }
 
-/// The same for a thread that sleeps if nothing is due. Then its registrations turn cold, but for those whose ring can not be
-/// relied on: the thread hears the others' rings, and looks at none that has not rung.
+/// The same for a thread that sleeps if nothing is due. Then its registrations turn cold, but for those over a fabric, and
+/// those whose ring can not be relied on: the thread hears the others' rings, and looks at none that has not rung.
 pub(super) fn arm_for_sleep(set: &Set) -> Armed {
     set.with(|inner| {
         let armed = raise_all(inner);
@@ -140,7 +142,7 @@ pub(super) fn arm_for_sleep(set: &Set) -> Armed {
             let Inner { hot, registrations, .. } = inner;
             hot.retain(|index| {
                 let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-                r.hot = !r.parked && r.stays_hot();
+                r.hot = !r.parked && (r.is_over_fabric() || r.stays_hot());
                 r.hot
             });
         }
@@ -166,17 +168,25 @@ fn raise_all(inner: &mut Inner) -> Armed {
     }
 }
 
-/// Lowers what [`arm`] raised of the registrations that are hot. True if one [needs care](Registration::needs_care).
+/// Lowers what [`arm`] raised of the registrations that are hot, but for those over a fabric that turn cold. True if one [needs care](Registration::needs_care).
 pub(super) fn disarm(set: &Set) -> bool {
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
         let mut care = false;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            r.disarm();
-            r.hot = !r.parked;
-            care |= r.hot && r.needs_care();
-            r.hot
+            if r.parked {
+                r.disarm();
+                r.hot = false;
+                return false;
+            }
+            care |= r.needs_care();
+            // Who takes in what a fabric brought is to look again before its ring is relied on.
+            let stays = !r.is_over_fabric() || r.idle < COLD_AT_SLEEP || !r.turn_cold();
+            if stays {
+                r.disarm();
+            }
+            stays
         });
         inner.looked_at = time::ticks();
         care
