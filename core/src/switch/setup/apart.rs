@@ -8,7 +8,7 @@ use crate::session::one_way::{Act, Receiver, Sender};
 use crate::session::{Counts, Need, Proof, Seen, Shown, Way};
 use crate::switch::socket::negotiation::Agreed;
 use crate::sys::segments::{self, Segments};
-use crate::sys::{net, process, time, Fd};
+use crate::sys::{file, net, process, time, Fd};
 
 fn count(fd: Fd) -> Option<Counts> {
     let Segments { bytes_out, bytes_in, bare_out, bare_in } = Segments::of(fd)?;
@@ -108,7 +108,12 @@ pub(super) enum Pace {
     Over,
 }
 
-/// Begins such a send, of so many bytes; `None` if it is to be one like others. Otherwise says whether the first bytes may go
+/// True if calls on the socket wait.
+fn blocks(fd: Fd) -> bool {
+    file::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
+}
+
+/// Begins such a send, of so many bytes; `None` if it is to be one like others, as one that may not wait is. Otherwise says whether the first bytes may go
 /// before anything else, and whether the program has the kernel keep small segments back.
 pub(super) fn begin_pace(
     fd: Fd,
@@ -116,7 +121,8 @@ pub(super) fn begin_pace(
     agreed: &mut Agreed,
     bytes: usize,
 ) -> Option<(Pace, bool)> {
-    let proof = agreed.proof.as_mut().filter(|proof| proof.may_wait(bytes))?;
+    let may_wait = |proof: &&mut Proof| proof.may_wait(bytes) && blocks(fd);
+    let proof = agreed.proof.as_mut().filter(may_wait)?;
     let Way::Out(sender) = &mut proof.way else { return None };
     let heard = Sender::hear(agreed.segment.note(role.peer()));
     if sender.takes_part() {

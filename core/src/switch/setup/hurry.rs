@@ -10,7 +10,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, net, process, time};
+use crate::sys::{net, process, time};
 
 /// Bytes that go ahead at a time: one small segment.
 const AHEAD: usize = 256;
@@ -35,11 +35,10 @@ fn with<T>(socket: &Socket, run: impl FnOnce(Role, &mut Agreed) -> T) -> Option<
 
 /// Bytes of a send that went ahead. The caller sends the rest. A send that may not wait does not wait for this either.
 pub(super) fn hurry(socket: &Socket, mut from: Buffers, flags: i32) -> usize {
-    let (fd, all) = (socket.anchor(), from.remaining());
-    let may_wait = || file::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
-    if flags & !libc::MSG_NOSIGNAL != 0 || !may_wait() {
+    if flags & !libc::MSG_NOSIGNAL != 0 {
         return 0;
     }
+    let (fd, all) = (socket.anchor(), from.remaining());
     let begun = with(socket, |role, agreed| apart::begin_pace(fd, role, agreed, all)).flatten();
     let Some((mut pace, gathers)) = begun else { return 0 };
     let (began, mut in_vain) = (time::now(), false);
