@@ -1,17 +1,7 @@
 //! Coins over simulated TCP: through NAT, which passes segments on, and through programs that pass on bytes.
 
+use super::chance::Chance;
 use super::{Coins, Counts, Shown, Sight};
-
-/// A small generator of numbers, as good as coins need it here.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-}
 
 /// One end of a TCP connection as its kernel has it.
 #[derive(Clone, Copy, Default)]

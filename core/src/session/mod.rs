@@ -27,6 +27,8 @@ mod way_in;
 mod way_out;
 
 #[cfg(test)]
+mod chance;
+#[cfg(test)]
 mod coins_tests;
 #[cfg(test)]
 mod direction_tests;

@@ -1,25 +1,11 @@
 //! The proof for bytes in one direction, over simulated TCP: through NAT, which passes segments on, and through programs that pass
 //! on bytes.
 
+use super::chance::Chance;
 use super::coins::{Counts, Shown};
 use super::one_way::{Act, Note, Receiver, Sender, Word};
 use super::proof::Need;
 use proptest::prelude::*;
-
-/// A small generator of numbers, as good as coins need it here.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn one_in(&mut self, many: u64) -> bool {
-        self.next().is_multiple_of(many)
-    }
-}
 
 /// One TCP connection whose bytes go from one end to the other, as the kernels at its ends have it.
 #[derive(Clone, Copy)]
