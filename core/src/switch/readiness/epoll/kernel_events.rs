@@ -10,8 +10,8 @@ use crate::switch::socket::table;
 use crate::sys::{poll, time, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// Events taken from a set at a time. The stack may be a small one.
-const BATCH: usize = 32;
+/// Events taken from a set at a time: as many as a word has bits. The stack may be a small one.
+const BATCH: usize = u32::BITS as usize;
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 /// Looks in a row that told of nothing but rings, which may have taken the room of what the program waits for.
 const MOST_IN_VAIN: u32 = 4;
@@ -159,14 +159,15 @@ pub(super) fn note_rings(set: &'static Set) {
             if is_all {
                 inner.told_until.rang = inner.told_until.rang.max(at);
             }
-            let needs_look = |event: &libc::epoll_event| !note_ring(inner, shadow, event, at);
-            rung.iter().map(needs_look).fold(0, |bits, bit| bits << 1 | u32::from(bit))
-        });
-        if let Some(unsettled) = unsettled.filter(|bits| *bits != 0) {
-            let is_unsettled = |&(i, _): &(usize, _)| unsettled >> (n - 1 - i) & 1 != 0;
-            for (_, event) in rung.iter().enumerate().filter(is_unsettled) {
-                look_closer(set, event);
+            let mut unsettled = 0u32;
+            for (i, event) in rung.iter().enumerate() {
+                unsettled |= u32::from(!note_ring(inner, shadow, event, at)) << i;
             }
+            unsettled
+        });
+        let unsettled = unsettled.unwrap_or(0);
+        for (_, event) in rung.iter().enumerate().filter(|(i, _)| unsettled >> i & 1 != 0) {
+            look_closer(set, event);
         }
         if is_all {
             return;
