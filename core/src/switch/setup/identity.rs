@@ -10,7 +10,8 @@
 //!    tracks the connection, too, and takes part.
 //!
 //! Of an acceptor the connector asks only whether it is the user's who has the socket there. Where addresses are
-//! translated, or the ends are in different network namespaces, none of this is asked: the proof shows it to both ends. Any other doubt keeps a connection on TCP.
+//! translated, or the ends are in different network namespaces, none of this is asked: the proof shows it to both ends.
+//! Any other doubt keeps a connection on TCP.
 
 use crate::reason::Reason;
 use crate::switch::socket::tuple::Tuple;

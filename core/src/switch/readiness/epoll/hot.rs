@@ -1,5 +1,6 @@
 //! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
-//! after. Those that were idle for long turn cold, and all at a sleep. Reads no event from the kernel, and waits for nothing.
+//! after. Those that were idle for long turn cold, and at a sleep all of this host's connections. Reads no event from the
+//! kernel, and waits for nothing.
 
 use super::due::Taken;
 use crate::switch::back_to_tcp::detach;
@@ -168,7 +169,8 @@ fn raise_all(inner: &mut Inner) -> Armed {
     }
 }
 
-/// Lowers what [`arm`] raised of the registrations that are hot, but for those over a fabric that turn cold. True if one [needs care](Registration::needs_care).
+/// Lowers what [`arm`] raised of the registrations that are hot, but for those over a fabric that turn cold. True if one
+/// [needs care](Registration::needs_care).
 pub(super) fn disarm(set: &Set) -> bool {
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
@@ -181,7 +183,8 @@ pub(super) fn disarm(set: &Set) -> bool {
                 return false;
             }
             care |= r.needs_care();
-            // Who takes in what a fabric brought is to look again before its ring is relied on.
+            // Over a fabric the set looks twice in vain before it relies on the ring: where it relied on the ring at once,
+            // no ring came (`scripts/crash` between hosts).
             let stays = !r.is_over_fabric() || r.idle < COLD_AT_SLEEP || !r.turn_cold();
             if stays {
                 r.disarm();
