@@ -17,7 +17,7 @@ const RDMA_AREAS: [&str; 8] =
 /// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 5] = ["control", "detach", "detach_states", "forking", "handover"];
 /// Areas whose cases share sockets between processes, those above included.
-const SHARING_AREAS: [&str; 10] = [
+const SHARING_AREAS: [&str; 11] = [
     "control",
     "detach",
     "detach_states",
@@ -26,6 +26,7 @@ const SHARING_AREAS: [&str; 10] = [
     "handover",
     "image_calls",
     "images",
+    "kept_back",
     "passing",
     "steps",
 ];

@@ -8,7 +8,7 @@ use sanshim_core::sys::errno;
 
 /// Runs `real`, in which a shell is started.
 fn with_shell<T>(real: impl FnOnce() -> T) -> T {
-    let prepared = before_exec(Way::Spawn(&[]));
+    let prepared = before_exec(Way::Shell);
     let result = real();
     errno::kept(|| prepared.undo());
     result

@@ -1,9 +1,11 @@
-//! posix_spawn's file actions: which descriptors they put elsewhere.
+//! posix_spawn's file actions: which descriptors they put elsewhere, and others that come before and behind them.
 //!
 //! glibc offers no way to read them. Their layout has been the same for as long as posix_spawn exists. An action that
 //! is not known here is not guessed at.
 
 use libc::{c_int, posix_spawn_file_actions_t};
+use sanshim_core::switch::exec::StandIn;
+use sanshim_core::sys::Fd;
 
 #[repr(C)]
 struct FileActions {
@@ -16,6 +18,7 @@ struct FileActions {
 const _: () = assert!(size_of::<FileActions>() == size_of::<posix_spawn_file_actions_t>());
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Action {
     kind: c_int,
     /// What follows the kind is a union, aligned for a pointer.
@@ -25,7 +28,24 @@ struct Action {
     rest: [usize; 2],
 }
 
+const CLOSE: c_int = 0;
 const DUP2: c_int = 1;
+const OPEN: c_int = 2;
+
+impl Action {
+    const fn new(kind: c_int, fd: Fd, to: Fd) -> Self {
+        Self { kind, padding: 0, fd, to, rest: [0; 2] }
+    }
+
+    /// The number at which there is something else from then on, or nothing.
+    fn target(&self) -> Option<Fd> {
+        match self.kind {
+            CLOSE | OPEN => Some(self.fd),
+            DUP2 => Some(self.to),
+            _ => None,
+        }
+    }
+}
 
 unsafe fn all<'a>(actions: *const posix_spawn_file_actions_t) -> &'a [Action] {
     // SAFETY: null, or an initialized object of glibc's.
@@ -44,6 +64,44 @@ pub(super) unsafe fn duplicated(actions: *const posix_spawn_file_actions_t) -> V
     // SAFETY: the caller's promise.
     let all = unsafe { all(actions) };
     all.iter().filter(|one| one.kind == DUP2).map(|one| one.fd).collect()
+}
+
+/// The program's file actions, with those by which a child has ends in the place of connections.
+pub(super) struct Extended {
+    header: FileActions,
+    /// What the header points to.
+    _actions: Vec<Action>,
+}
+
+impl Extended {
+    /// # Safety
+    /// `given` is null or an initialized object of glibc's, which outlives this one.
+    pub(super) unsafe fn new(
+        given: *const posix_spawn_file_actions_t,
+        stand_ins: &[StandIn],
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        let given = unsafe { all(given) };
+        let puts = stand_ins.iter().map(|one| Action::new(DUP2, one.end, one.number));
+        let is_kept = |number| given.iter().any(|one| one.target() == Some(number));
+        let surplus = stand_ins.iter().filter(|one| !one.is_inherited && !is_kept(one.number));
+        // dup2 made them such as the image inherits.
+        let closes = surplus.map(|one| Action::new(CLOSE, one.number, 0));
+        let actions: Vec<Action> = puts.chain(given.iter().copied()).chain(closes).collect();
+        let count = actions.len() as c_int;
+        let header = FileActions {
+            allocated: count,
+            used: count,
+            actions: actions.as_ptr(),
+            padding: [0; 16],
+        };
+        Self { header, _actions: actions }
+    }
+
+    /// For posix_spawn, while this object lives.
+    pub(super) fn as_ptr(&self) -> *const posix_spawn_file_actions_t {
+        std::ptr::from_ref(&self.header).cast()
+    }
 }
 
 #[cfg(test)]

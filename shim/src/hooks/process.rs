@@ -24,12 +24,19 @@ fn exec(real: impl FnOnce() -> c_int) -> c_int {
 
 unsafe fn spawn(
     actions: *const libc::posix_spawn_file_actions_t,
-    real: impl FnOnce() -> c_int,
+    real: impl FnOnce(*const libc::posix_spawn_file_actions_t) -> c_int,
 ) -> c_int {
     // SAFETY: the program's file actions.
     let duplicated = unsafe { file_actions::duplicated(actions) };
     let prepared = before_exec(Way::Spawn(&duplicated));
-    let result = real();
+    let stand_ins = prepared.stand_ins();
+    let result = if stand_ins.is_empty() {
+        real(actions)
+    } else {
+        // SAFETY: the program's file actions, which it leaves alone during the call.
+        let extended = unsafe { file_actions::Extended::new(actions, stand_ins) };
+        real(extended.as_ptr())
+    };
     prepared.undo();
     result
 }
@@ -60,7 +67,9 @@ hooks! {
         arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
         // SAFETY: the program's file actions.
-        unsafe { spawn(actions, || real(pid, path, actions, attributes, arguments, environment)) }
+        unsafe {
+            spawn(actions, |actions| real(pid, path, actions, attributes, arguments, environment))
+        }
     }
 
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char,
@@ -69,7 +78,9 @@ hooks! {
         arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
         // SAFETY: the program's file actions.
-        unsafe { spawn(actions, || real(pid, file, actions, attributes, arguments, environment)) }
+        unsafe {
+            spawn(actions, |actions| real(pid, file, actions, attributes, arguments, environment))
+        }
     }
 
     // Variadic in libc. To pass on arguments that are not there does no harm.

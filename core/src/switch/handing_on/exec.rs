@@ -24,6 +24,19 @@ pub enum Way<'a> {
     Exec,
     /// posix_spawn: libc makes a child that puts these descriptors elsewhere (dup2) and executes it.
     Spawn(&'a [Fd]),
+    /// system or popen: libc makes a child, and nobody can tell it what to do before it executes a shell.
+    Shell,
+}
+
+/// An end of a connection that is over, for a child in the place of a connection that it cannot get.
+#[derive(Clone, Copy)]
+pub struct StandIn {
+    /// Close-on-exec.
+    pub end: Fd,
+    /// Where the child puts it, before anything else.
+    pub number: Fd,
+    /// The new image has that number also if no file action says so.
+    pub is_inherited: bool,
 }
 
 /// What [`before_exec`] changed, to be put back if the exec fails.
@@ -33,6 +46,9 @@ pub struct Exec {
     kept_back: SmallVec<[(Fd, Fd); 16]>,
     /// Descriptors that refer to the end of another connection, and what they referred to.
     replaced: SmallVec<[(Fd, Fd); 4]>,
+    /// The same for a child that libc makes, and what keeps the connections open in it.
+    stand_ins: SmallVec<[StandIn; 4]>,
+    holders: SmallVec<[Fd; 4]>,
     /// Connections that the new image will not have any more, although this process does.
     given_up: SmallVec<[Pinned; 4]>,
     /// The same of connections on TCP, with how many processes have them.
@@ -42,9 +58,10 @@ pub struct Exec {
 /// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of
 /// the connection share: the caller may be a vfork child.
 ///
-/// A connection that cannot go back is kept from the image, which finds that out at once (EBADF), and held open, as it
-/// would be on TCP. So is one whose kernel has no room for what the peer wants again: what the image sent would come before
-/// that.
+/// A connection that cannot go back is kept from the image, and held open, as it would be on TCP. So is one whose kernel has
+/// no room for what the peer wants again: what the image sent would come before that. In its place the image gets a connection
+/// that is over: nothing else gets that number, and who uses it finds an error that TCP has. Only a [`Shell`](Way::Shell) finds the
+/// number closed.
 pub fn before_exec(way: Way) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
@@ -61,8 +78,8 @@ pub fn before_exec(way: Way) -> Exec {
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
             && !bring_back(one.socket, one.here, Reason::HandedOver, WaitForRoom::Moment);
-        if stays && !one.duplicated && !(becomes_it && exec.replace(one, &found, until)) {
-            exec.keep_back(one.here);
+        if stays && !(becomes_it && exec.replace(one, &found, until)) {
+            exec.keep_back(one, &found, way);
             if let Some(stream) = one.socket.stream().filter(|_| becomes_it) {
                 detach::look_after_to_the_end(one.socket, &stream);
             }
@@ -73,13 +90,13 @@ pub fn before_exec(way: Way) -> Exec {
     }
     ours.follow();
     resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
-    for one in found.iter().filter(|one| !one.duplicated) {
+    for one in &found {
         let has_lost = |stream: Stream| substitute::look_for_loss(one.here, &stream);
         let is_kept_whole = exec.is_seen_to(one.here)
             || !one.socket.stream().is_some_and(has_lost)
             || (becomes_it && exec.replace(one, &found, until));
         if !is_kept_whole {
-            exec.keep_back(one.here);
+            exec.keep_back(one, &found, way);
         }
     }
     exec
@@ -127,25 +144,32 @@ impl<'a> Found<'a> {
             })
             .collect()
     }
+
+    /// All numbers of its connection.
+    fn numbers<'b>(&'b self, all: &'b [Found]) -> impl Iterator<Item = Fd> + 'b {
+        all.iter().filter(|other| other.identity == self.identity).map(|other| other.here)
+    }
 }
 
 impl Exec {
+    /// What a child of posix_spawn is to put in the place of connections.
+    pub fn stand_ins(&self) -> &[StandIn] {
+        &self.stand_ins
+    }
+
     fn is_seen_to(&self, fd: Fd) -> bool {
-        self.replaced.iter().chain(&self.kept_back).any(|(number, _)| *number == fd)
+        let mut stood_in_for = self.stand_ins.iter().map(|one| one.number);
+        let mut here = self.replaced.iter().chain(&self.kept_back);
+        here.any(|(number, _)| *number == fd) || stood_in_for.any(|number| number == fd)
     }
 
     /// Puts the end of a connection that brings what is unread where the new image has this one.
     fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
         let Ok(end) = substitute::in_place_of(one.here, &stream, until) else { return false };
-        for number in all.iter().filter(|o| o.identity == one.identity).map(|o| o.here) {
-            match file::duplicate_high(number) {
-                Ok(before) => {
-                    let _ = file::set_close_on_exec(before, true);
-                    let _ = file::put_at(end, number);
-                    self.replaced.push((number, before));
-                }
-                Err(_) => self.keep_back(number),
+        for number in one.numbers(all) {
+            if let Some(before) = self.put(end, number) {
+                let _ = file::set_close_on_exec(before, true);
             }
         }
         file::close(end);
@@ -153,8 +177,51 @@ impl Exec {
         true
     }
 
-    fn keep_back(&mut self, fd: Fd) {
+    /// Puts the end of another connection at a number. Gives what that was; without room for a descriptor it is kept back.
+    fn put(&mut self, end: Fd, number: Fd) -> Option<Fd> {
+        let Ok(before) = file::duplicate_high(number) else {
+            self.close_on_exec(number);
+            return None;
+        };
+        let _ = file::put_at(end, number);
+        self.replaced.push((number, before));
+        Some(before)
+    }
+
+    /// Keeps a connection from the new image, which gets one that is over in its place where that can be made.
+    fn keep_back(&mut self, one: &Found, all: &[Found], way: Way) {
+        let over = match way {
+            Way::Shell => None,
+            Way::Exec | Way::Spawn(_) => {
+                one.socket.stream().and_then(|stream| substitute::over(one.here, &stream).ok())
+            }
+        };
+        let Some(end) = over else {
+            one.numbers(all).for_each(|number| self.close_on_exec(number));
+            return;
+        };
+        if matches!(way, Way::Exec) {
+            for number in one.numbers(all) {
+                self.put(end, number);
+            }
+            file::close(end);
+            return;
+        }
+        for number in one.numbers(all) {
+            let is_inherited = all.iter().any(|one| one.here == number && !one.duplicated);
+            if !self.stand_ins.iter().any(|one| one.number == number) {
+                self.stand_ins.push(StandIn { end, number, is_inherited });
+            }
+        }
+        self.holders.extend(file::duplicate_high(one.here));
+    }
+
+    /// Without room for a connection that is over.
+    fn close_on_exec(&mut self, fd: Fd) {
         let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
+        if flags & libc::FD_CLOEXEC != 0 {
+            return;
+        }
         let holder = file::duplicate_high(fd).unwrap_or(-1);
         let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
         self.kept_back.push((fd, holder));
@@ -181,6 +248,10 @@ impl Exec {
             let _ = file::put_at(*before, *number);
             file::close(*before);
         }
+        // Several numbers have one end.
+        let mut ends: SmallVec<[Fd; 4]> = self.stand_ins.iter().map(|one| one.end).collect();
+        ends.dedup();
+        ends.iter().chain(&self.holders).for_each(|fd| file::close(*fd));
         for (fd, holder) in &self.kept_back {
             file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {

@@ -54,12 +54,40 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
         file::close(end);
         return Err(why);
     }
-    let _ = file::status_flags(anchor).map(|flags| file::set_status_flags(end, flags));
-    options::copy(anchor, end);
+    make_alike(anchor, end);
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(end, libc::SHUT_WR);
     }
     Ok(end)
+}
+
+/// An end of a connection that is over, for who cannot get this one; ours to close. Where only a broken pipe is to be told, it
+/// tells that, and else a reset.
+///
+/// # Errors
+/// What the kernel says where it has no room for a socket.
+pub(super) fn over(anchor: Fd, stream: &Stream) -> Result<Fd> {
+    let ours = net::local_address(anchor)?.ip();
+    let theirs = net::peer_address(anchor).map_or(ours, |peer| peer.ip());
+    // The peer's address may be another host's.
+    let [end, peer] = net::pair(ours, theirs).or_else(|_| net::pair(ours, ours))?;
+    make_alike(anchor, end);
+    let e = stream.endpoint;
+    let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
+    if e.has(flag::BROKEN_PIPE) && !e.has(flag::RESET) && is_read() {
+        file::close(peer);
+        // The answer to it is that nobody is there.
+        let _ = net::send(end, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    } else {
+        let _ = net::reset_at_close(peer);
+        file::close(peer);
+    }
+    Ok(end)
+}
+
+fn make_alike(anchor: Fd, end: Fd) {
+    let _ = file::status_flags(anchor).map(|flags| file::set_status_flags(end, flags));
+    options::copy(anchor, end);
 }
 
 fn await_alone(stream: &Stream, until: u64) -> bool {
