@@ -37,6 +37,8 @@ class Past:
         these = [number for number in range(min(until + 1, len(program.steps))) if number != index]
         self.steps = [program.steps[number] for number in these]
         self.done = [program.steps[number] for number in these if native[number] == "0"]
+        # A stream's reader is the step behind it.
+        self.unread = [program.steps[number] for number in these if native[number + 1:number + 2] in (["busy"], ["no actor"])]
         self.connections_of = self.followed()
 
     def followed(self):
@@ -114,8 +116,10 @@ class Past:
         return any(step.name in ("kill", "exit", "exec") or step.get("end") in KILLS for step in self.steps)
 
     def has_filled(self, connections):
-        """Whether a side of one of the connections sent all that goes."""
-        return any(step.name == "fill" for connection in connections for step in self.touching(connection))
+        """Whether a side of one of the connections sent all that goes, or a stream that nobody read."""
+        unread = [step for step in self.unread if step.name == "wstream"]
+        mine = [step for connection in connections for step in self.touching(connection)]
+        return any(step.name == "fill" or step in unread for step in mine)
 
     def is_closed_behind_fork(self, connection):
         """Whether a descriptor of it was closed after a fork, so that another process may still have it open."""

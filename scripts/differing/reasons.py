@@ -14,7 +14,6 @@
     urgent   an urgent byte came to an end that had shut both directions down
     timed    TCP_USER_TIMEOUT may have ended the connection
     exec     an image got connections whose peers may be gone
-    lower    a new descriptor has a lower number, for others are not there
     killed   a process was killed before it followed its peer back to TCP
     taken    a process passed the connection, and it was taken
     room     a send of many bytes waited for room, which makes edges of EPOLLOUT
@@ -23,6 +22,7 @@
     detached  `sanctl detach` was asked for a connection of which an end is gone, or shut both directions down
     shut-in  an end shut the direction down in which it receives
     orphaned  a descriptor that a set has was closed after a fork, and the library tells less of it
+    async    a process asked for SIGIO
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
     looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
@@ -31,8 +31,7 @@
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
 import re
 
-from coordinator import NUMBERING
-from past import ENDED_BY, Past, slots_of
+from past import ENDED_BY, Past, ended_at, slots_of
 
 FOREVER = "blocked; "
 ENDED = re.compile(r"^blocked; after \d+: ")
@@ -62,7 +61,6 @@ def reasons(program, mode, index, native, log):
         "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
         "timed": past.any_with(connections, opt="usertimeout", to="300"),
         "exec": past.has_image(),
-        "lower": past.here.name in NUMBERING and are_lower(*answers),
         "killed": returned and past.has_killed(),
         "closing": bool(past.connections(closes_under_way(program, native)) & connections),
         "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "runs on", 1),
@@ -74,6 +72,7 @@ def reasons(program, mode, index, native, log):
         "shut-in": any(past.shut(one, both=False) for one in connections),
         "orphaned": tells_less(*answers) and all(past.is_closed_behind_fork(one) for one in connections),
         "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
+        "async": any(step.name == "flags" and step.get("how") == "async" for step in past.steps),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
     return {reason for reason, holds in told.items() if holds}
@@ -81,7 +80,8 @@ def reasons(program, mode, index, native, log):
 
 def is_open(program, mode, index, native, log):
     """Whether TCP leaves open what the step answers: a receiver that shut down races with its sender, and so does a thread that
-    was woken with what ends its connection in the same breath. A thread may be waiting on a descriptor that another closes."""
+    was woken with what ends its connection in the same breath. A thread may be waiting on a descriptor that another closes, or be
+    woken by the step with which another ends the process."""
     past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
     if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
@@ -89,6 +89,8 @@ def is_open(program, mode, index, native, log):
     if is_about_room(past, connections, answers, native[index + 1:index + 2]):
         return True
     if set(answers) == {"0", "EAGAIN"} and past.connections(closes_under_way(program, native[:index])) & connections:
+        return True
+    if is_gone_in_one(*answers):
         return True
     if answers[1].endswith(" nval") and is_closed_by_another(program, index, native):
         return True
@@ -100,6 +102,12 @@ def is_open(program, mode, index, native, log):
         for step in (program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found)
     ]
     return len(of_streams) == 2 and all(of_streams) and past.here.name in ("exchange", "wstream", "rstream")
+
+
+def is_gone_in_one(*answers):
+    """Whether the step's process was gone in the same step in which, in the other run, its call came to an end."""
+    ended = [re.fullmatch(r"blocked; after (\d+): (.*)", answer) for answer in answers]
+    return all(ended) and ended[0].group(1) == ended[1].group(1) and "gone" in (ended[0].group(2), ended[1].group(2))
 
 
 def is_about_room(past, connections, answers, next_answer):
@@ -146,13 +154,6 @@ def streams_ended_in(program, index, *logs):
     return {step.get("s") for step, *answers in steps if step.get("end") and any(f"after {index}:" in answer for answer in answers)}
 
 
-def are_lower(native, library):
-    """Whether numbers of the library's answer are lower, and none is higher."""
-    pairs = [(int(one), int(other)) for one, other in zip(native.split(), library.split()) if one.isdigit() and other.isdigit()]
-    same_length = len(pairs) == len(native.split()) == len(library.split())
-    return same_length and native != library and all(other <= one for one, other in pairs)
-
-
 def may_tell_again(past, connection):
     return past.has_returned(connection) or past.has_ended(connection) or past.may_be_moving(connection)
 
@@ -178,7 +179,7 @@ def is_more(past, connections, ended_by):
 
 def one_each(answers):
     """Whether both answers of epoll_wait report one event."""
-    return all(re.fullmatch(r"1 \d+:[a-z+-]+", answer) for answer in answers)
+    return all(re.fullmatch(r"(blocked; after \d+: )?1 \d+:[a-z+-]+", answer) for answer in answers)
 
 
 def is_nested(past, native, library):
@@ -203,8 +204,8 @@ def same_events(later, earlier):
 
 def has_edges_more(past, native, library):
     """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
-    # What one sleeps through is told nobody yet.
-    if native == f"{FOREVER}never" or native.startswith(FOREVER) and not library.startswith(FOREVER):
+    # What one still sleeps through is told nobody yet.
+    if ended_at(-1, native) > ended_at(-1, library):
         native = "0"
     answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
     if not all(answers):
@@ -216,8 +217,8 @@ def has_edges_more(past, native, library):
 
 
 def tells_less(native, library):
-    """Whether the library tells nothing of a set that natively is not told as well."""
-    return bits_of(library) < bits_of(native)
+    """Whether the library tells nothing of a set, or in a poll, that natively is not told as well."""
+    return bits_of(library) < bits_of(native) or polled_bits(library) < polled_bits(native)
 
 
 def only_room(native, library):
@@ -235,6 +236,12 @@ def of_level(past):
 def bits_of(answer):
     """What an answer of epoll_wait reports: (data, event) pairs."""
     return {(data, bit) for data, bits in re.findall(r"(\d+):([a-z+]+)", answer) for bit in bits.split("+")}
+
+
+def polled_bits(answer):
+    """What an answer of poll reports: (place, event) pairs."""
+    places = enumerate(re.sub(r"blocked; after \d+: ", "", answer).split()[1:])
+    return {(place, bit) for place, bits in places if re.fullmatch(r"[a-z+]+", bits) for bit in bits.split("+")}
 
 
 def later_wait(program, index, log):

@@ -218,6 +218,26 @@ static void closed_then_signalled(void *(*waits)(void *), struct pair p) {
   expect_eof(p.client);
 }
 SAN_CASE(signal_after_another_thread_closed) { closed_then_signalled(interrupted_on_closed, open_pair(V4)); }
+/* The end that is closed received nothing on the SAN. */
+enum { SENT_BEFORE = 1000000 };
+static void *receives_much(void *fd) {
+  recv_pattern((int)(intptr_t)fd, 0, SENT_BEFORE);
+  return NULL;
+}
+
+CASE(signal_after_another_thread_closed_a_sender) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
+  pthread_t thread = start_thread(receives_much, (void *)(intptr_t)p.client);
+  for (int i = 0; i < 5; i++) {
+    send_pattern(p.server, i * SENT_BEFORE / 5, SENT_BEFORE / 5);
+    sleep_ms(1);
+  }
+  end_thread(thread);
+  closed_then_signalled(interrupted_on_closed, p);
+  SYS(close(listener));
+}
 
 static void *polls_a_closed_one(void *fd) {
   struct pollfd one = {(int)(intptr_t)fd, POLLIN, 0};

@@ -60,7 +60,9 @@ pub(super) fn sleep(
             Err(Errno(libc::EINTR)) => interrupted(),
             slept => slept.map(drop),
         };
-        nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
+        let time = [left, nap].into_iter().flatten().min();
+        let awake = time.map(|time| time::now().saturating_add(time));
+        nap_on(&mut fds, time)?;
         let [anchor, bell, queue] = fds.map(|one| one.revents);
         if bell != 0 {
             bell::note_ring(socket, stream);
@@ -68,6 +70,16 @@ pub(super) fn sleep(
         if how.is_in_transfer() {
             let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
+        }
+        let is_number_closed = anchor & libc::POLLNVAL != 0;
+        if is_number_closed
+            && bell == 0
+            && queue == 0
+            && awake.is_none_or(|awake| time::now() < awake)
+        {
+            // Another thread closed the number, which the kernel tells whatever ended the sleep. Nothing happened and time is
+            // left: a signal did.
+            interrupted()?;
         }
         ends::look_here(socket, stream);
         if anchor != 0 || (bell == 0 && ends::hears_no_end(stream)) {
@@ -89,13 +101,6 @@ pub(super) fn sleep(
         }
         if returns {
             return Ok(Woken::Perhaps);
-        }
-        if anchor & libc::POLLNVAL != 0 && nap.is_none() {
-            // Another thread closed the number, which the kernel tells whatever ended the sleep. Nothing happened and time is
-            // left: a signal did.
-            if until.is_none_or(|until| time::now() < until) {
-                interrupted()?;
-            }
         }
     }
 }
