@@ -104,7 +104,8 @@ class Run:
             return
         actor = LETTERS.index(step.actor)
         # Two at once in one process may take descriptors in either order.
-        self.numbers_vary |= step.name in NUMBERING and any(self.program.steps[other].at_once for other in self.under_way.values())
+        takes_number = step.name in NUMBERING or step.get("wait") == "epoll"
+        self.numbers_vary |= takes_number and any(self.program.steps[other].at_once for other in self.under_way.values())
         if actor not in self.alive:
             self.log[index] = "no actor"
         elif actor in self.under_way:

@@ -161,9 +161,12 @@ def may_tell_again(past, connection):
 def is_merged(past, index, answers, log):
     """The set told of it before, and since only this set was asked."""
     this = past.here.get("e")
-    waits = [number for number, step in enumerate(past.before) if step.name == "epoll_wait" and step.get("e") == this]
-    asked_alone = waits and all(step.name == "epoll_wait" for step in past.before[waits[-1]:])
-    return asked_alone and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[waits[-1]])
+    told = [number for number, step in enumerate(past.before) if step.name == "epoll_wait" and step.get("e") == this and log[number] != "busy"]
+    if not told:
+        return False
+    since = past.before[ended_at(told[-1], log[told[-1]]) + 1:]
+    asked_alone = all(step.name == "epoll_wait" for step in since)
+    return asked_alone and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[told[-1]])
 
 
 def is_part(step, answers):

@@ -126,3 +126,28 @@ SAN_CASE(by_an_exec_that_fails) {
   expect_eof(one.fd);
   end_left(one);
 }
+
+/* Argument: a connection whose peer ended the stream and answered a byte with a reset. */
+PART(finds_a_broken_pipe) {
+  int fd = atoi(bt_arguments[0]);
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+  expect_eof(fd);
+}
+/* Of a connection that this process alone has: what the library knows of it the image hears from the kernel. */
+SAN_CASE(a_broken_pipe_goes_along) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    int fd = accept_warm(listener);
+    CHECK(wait_for(fd, POLLRDHUP) & POLLRDHUP);
+    EQ(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+    wait_for(fd, POLLERR);
+    inherit(fd);
+    execv("/proc/self/exe", looks("@finds_a_broken_pipe", fd));
+    _exit(99);
+  }
+  SYS(close(listener));
+  SYS(close(dial_warm(&target)));
+  end_child(pid);
+}

@@ -54,6 +54,9 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
         file::close(end);
         return Err(why);
     }
+    if tells_of_broken_pipe(stream) {
+        break_pipe(end);
+    }
     make_alike(anchor, end);
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(end, libc::SHUT_WR);
@@ -72,17 +75,26 @@ pub(super) fn over(anchor: Fd, stream: &Stream) -> Result<Fd> {
     // The peer's address may be another host's.
     let [end, peer] = net::pair(ours, theirs).or_else(|_| net::pair(ours, ours))?;
     make_alike(anchor, end);
-    let e = stream.endpoint;
     let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
-    if e.has(flag::BROKEN_PIPE) && !e.has(flag::RESET) && is_read() {
+    if tells_of_broken_pipe(stream) && is_read() {
         file::close(peer);
-        // The answer to it is that nobody is there.
-        let _ = net::send(end, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        break_pipe(end);
     } else {
         let _ = net::reset_at_close(peer);
         file::close(peer);
     }
     Ok(end)
+}
+
+/// True if the peer ended the stream and is gone since, and the program does not know of the second.
+fn tells_of_broken_pipe(stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    e.has(flag::BROKEN_PIPE) && !e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED)
+}
+
+/// Has the kernel know that nobody is at the other end: that answers what is sent there with a reset.
+fn break_pipe(end: Fd) {
+    let _ = net::send(end, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
 }
 
 fn make_alike(anchor: Fd, end: Fd) {
