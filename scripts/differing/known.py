@@ -52,6 +52,7 @@ PATTERNS = [
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"\d+.*", "killed"),
     ("killed-before-it-went-back", r"wstream .*", "ECONNRESET.*", r"EPIPE.*", "killed"),
     ("killed-before-it-went-back", r"send .*", "ECONNRESET", "EPIPE", "killed"),
+    ("killed-before-it-went-back", r"recv .*\bhow=recvmmsg\b.*", "ECONNRESET", "EPIPE", "killed"),
     ("killed-before-it-went-back", r"shutdown .*", "ENOTCONN", "0", "killed"),
     ("killed-before-it-went-back", r"(poll|epoll_wait) .*", r".*err.*", r".*", "killed"),
     ("room-behind-the-last-byte", r"send .*", r"\d+.*", r"blocked; .*|EAGAIN|\d+", "filled"),

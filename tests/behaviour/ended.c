@@ -224,8 +224,7 @@ static void *receives_much(void *fd) {
   recv_pattern((int)(intptr_t)fd, 0, SENT_BEFORE);
   return NULL;
 }
-
-CASE(signal_after_another_thread_closed_a_sender) {
+static struct pair open_one_way(void) {
   union address target;
   int listener = listen_on(V4, &target);
   struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
@@ -235,9 +234,24 @@ CASE(signal_after_another_thread_closed_a_sender) {
     sleep_ms(1);
   }
   end_thread(thread);
-  closed_then_signalled(interrupted_on_closed, p);
   SYS(close(listener));
+  return p;
 }
+CASE(signal_after_another_thread_closed_a_sender) { closed_then_signalled(interrupted_on_closed, open_one_way()); }
+
+static void *ended_on_closed(void *fd) {
+  char byte;
+  bt_shared->value[0] = gettid();
+  EQ(recv((int)(intptr_t)fd, &byte, 1, 0), 0);
+  return NULL;
+}
+static void closed_then_ended(struct pair p) {
+  pthread_t thread = closed_asleep(ended_on_closed, p);
+  SYS(close(p.client));
+  end_thread(thread);
+}
+SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
+CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_one_way()); }
 
 static void *polls_a_closed_one(void *fd) {
   struct pollfd one = {(int)(intptr_t)fd, POLLIN, 0};

@@ -71,16 +71,8 @@ pub(super) fn sleep(
             let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
-        let is_number_closed = anchor & libc::POLLNVAL != 0;
-        if is_number_closed
-            && bell == 0
-            && queue == 0
-            && awake.is_none_or(|awake| time::now() < awake)
-        {
-            // Another thread closed the number, which the kernel tells whatever ended the sleep. Nothing happened and time is
-            // left: a signal did.
-            interrupted()?;
-        }
+        // Another thread may have closed the number: then the socket has another one.
+        let stream = &stream.over(socket.anchor());
         ends::look_here(socket, stream);
         if anchor != 0 || (bell == 0 && ends::hears_no_end(stream)) {
             ends::look(socket, stream);
@@ -101,6 +93,12 @@ pub(super) fn sleep(
         }
         if returns {
             return Ok(Woken::Perhaps);
+        }
+        let is_early = awake.is_none_or(|awake| time::now() < awake);
+        if anchor & libc::POLLNVAL != 0 && is_early {
+            // The number was closed, which the kernel tells whatever ended the sleep. Nothing happened and time is left: a signal
+            // did.
+            interrupted()?;
         }
     }
 }
