@@ -253,6 +253,28 @@ static void closed_then_ended(struct pair p) {
 SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
 CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_one_way()); }
 
+static void *receives_what_is_right(void *fd) {
+  char byte;
+  bt_shared->value[0] = gettid();
+  EQ(recv((int)(intptr_t)fd, &byte, 1, 0), 1);
+  EQ(byte, 'r');
+  return NULL;
+}
+/* A thread waits; another one puts another connection at the number; then the first one goes back to TCP. */
+SAN_CASE(another_connection_at_the_number) {
+  struct pair p = open_pair(V4), other = open_pair(V4);
+  pthread_t thread = start_thread(receives_what_is_right, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  EQ(SYS(dup2(other.server, p.server)), p.server);
+  put(other.client, "wrong");
+  EQ(send(p.client, "right!", 6, MSG_OOB | MSG_NOSIGNAL), 6);
+  end_thread(thread);
+  get(p.server, "wrong");
+  SYS(close(p.server)), SYS(close(p.client));
+  close_pair(&other);
+}
+
 static void *polls_a_closed_one(void *fd) {
   struct pollfd one = {(int)(intptr_t)fd, POLLIN, 0};
   bt_shared->value[0] = gettid();

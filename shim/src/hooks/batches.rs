@@ -113,7 +113,7 @@ hooks! {
         // SAFETY: as above.
         unsafe {
             send_all(messages, count, |message| {
-                or_real(send_message(&socket, message, flags), || sendmsg(fd, message, flags))
+                or_real(send_message(&socket, message, flags), || sendmsg(socket.number_now(fd), message, flags))
             })
         }
     }
@@ -143,7 +143,7 @@ hooks! {
                 if let (Outcome::Done(Err(e)), false) = (&outcome, is_first) {
                     options::put_error_back(&socket, *e);
                 }
-                or_real(outcome, || recvmsg(fd, message, flags))
+                or_real(outcome, || recvmsg(socket.number_now(fd), message, flags))
             })
         }
     }

@@ -116,7 +116,7 @@ hooks! {
             None => unsafe { pass_message(fd, message, flags, real) },
             // SAFETY: as above.
             Some(socket) => or_real(unsafe { send_message(&socket, message, flags) },
-                || real(fd, message, flags)),
+                || real(socket.number_now(fd), message, flags)),
         }
     }
 
@@ -125,7 +125,7 @@ hooks! {
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.
             Some(socket) => or_real(unsafe { receive_message(&socket, message, flags) },
-                || after(&socket, real(fd, message, flags))),
+                || after(&socket, real(socket.number_now(fd), message, flags))),
         }
     }
 }

@@ -175,7 +175,7 @@ hooks! {
             Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
                 |buffer, length| real(fd, buffer, length, flags)),
             Carrier::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
-                || real(fd, buffer, length, flags)),
+                || real(socket.number_now(fd), buffer, length, flags)),
         }
     }
 
@@ -199,7 +199,7 @@ hooks! {
                     }
                 }
                 or_real(send_one(&socket, buffer, length, flags),
-                    || real(fd, buffer, length, flags, to, to_length))
+                    || real(socket.number_now(fd), buffer, length, flags, to, to_length))
             }
         }
     }
@@ -210,7 +210,7 @@ hooks! {
             Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), 0,
                 |buffer, length| real(fd, buffer, length)),
             Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
-                || real(fd, buffer, length)),
+                || real(socket.number_now(fd), buffer, length)),
         }
     }
 
@@ -225,7 +225,7 @@ hooks! {
             None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::write_vector(&socket, b, 0)), || real(fd, buffers, count)),
+                |b| transfer::write_vector(&socket, b, 0)), || real(socket.number_now(fd), buffers, count)),
         }
     }
 
@@ -243,7 +243,7 @@ hooks! {
         // SAFETY: the program gave `count` buffers.
         or_real(checked(unsafe { vector(buffers, count) },
             |b| transfer::write_vector(&socket, b, wanted)),
-            || real(fd, buffers, count, offset, flags))
+            || real(socket.number_now(fd), buffers, count, offset, flags))
     }
 
     fn pwritev64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -258,7 +258,7 @@ hooks! {
         match begin(fd, length, flags) {
             Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length, flags)),
             Carrier::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
-                || real(fd, buffer, length, flags)),
+                || real(socket.number_now(fd), buffer, length, flags)),
         }
     }
 
@@ -279,7 +279,7 @@ hooks! {
                 *result = Err(e);
             }
         }
-        or_real(outcome, || real(fd, buffer, length, flags, from, from_length))
+        or_real(outcome, || real(socket.number_now(fd), buffer, length, flags, from, from_length))
     }
 
     #[link_section = "sanshim_path"]
@@ -287,7 +287,7 @@ hooks! {
         match begin(fd, length, 0) {
             Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length)),
             Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
-                |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
+                |b| transfer::read(&socket, b, 0)), || real(socket.number_now(fd), buffer, length)),
         }
     }
 
@@ -302,7 +302,7 @@ hooks! {
             None => real(fd, buffers, count),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::read(&socket, b, 0)), || after(&socket, real(fd, buffers, count))),
+                |b| transfer::read(&socket, b, 0)), || after(&socket, real(socket.number_now(fd), buffers, count))),
         }
     }
 
@@ -320,7 +320,7 @@ hooks! {
         // SAFETY: the program gave `count` buffers.
         or_real(checked(unsafe { vector(buffers, count) },
             |b| transfer::read(&socket, b, wanted)),
-            || after(&socket, real(fd, buffers, count, offset, flags)))
+            || after(&socket, real(socket.number_now(fd), buffers, count, offset, flags)))
     }
 
     fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -335,7 +335,8 @@ hooks! {
         let Some(socket) = find_or_cancel(out) else {
             // Of a socket only into a pipe, as splice does.
             return match find_or_cancel(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
-                Some(source) => or_real(files::splice_out(&source, out, count, 0), pass),
+                Some(source) => or_real(files::splice_out(&source, out, count, 0),
+                    || done(real(out, source.number_now(from), offset, count))),
                 None => pass(),
             };
         };
@@ -346,7 +347,7 @@ hooks! {
         }
         // SAFETY: null, or writable.
         let outcome = files::send_file(&socket, from, unsafe { offset.as_mut() }, count);
-        or_real(outcome, pass)
+        or_real(outcome, || done(real(socket.number_now(out), from, offset, count)))
     }
 
     fn sendfile64(out: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
@@ -386,7 +387,9 @@ hooks! {
             if let Some(e) = misplaced(to_offset, from_offset) {
                 return returned(Err(e));
             }
-            return or_real(files::splice_in(&socket, from, length, flags), pass);
+            return or_real(files::splice_in(&socket, from, length, flags), || {
+                done(real(from, from_offset, socket.number_now(to), to_offset, length, flags))
+            });
         }
         if let Some(socket) = find_or_cancel(from) {
             if !file::is_pipe(to) {
@@ -395,7 +398,9 @@ hooks! {
             if let Some(e) = misplaced(from_offset, to_offset) {
                 return returned(Err(e));
             }
-            return or_real(files::splice_out(&socket, to, length, flags), pass);
+            return or_real(files::splice_out(&socket, to, length, flags), || {
+                done(real(socket.number_now(from), from_offset, to, to_offset, length, flags))
+            });
         }
         pass()
     }

@@ -77,6 +77,16 @@ impl Pinned {
     pub(crate) fn address(&self) -> *const Socket {
         self.0
     }
+
+    /// The number by which the kernel goes on with a call on `fd` that the switch began: another thread may have closed it
+    /// meanwhile, and have put another file there.
+    #[cold]
+    pub fn number_now(&self, fd: Fd) -> Fd {
+        match connected(fd) {
+            Some(now) if std::ptr::eq(now.address(), self.address()) => fd,
+            _ => self.anchor(),
+        }
+    }
 }
 
 #[inline]

@@ -14,7 +14,7 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
-use crate::sys::{blocking, time, Errno, Result};
+use crate::sys::{blocking, poll, time, Errno, Result};
 
 /// Sleeps until the bell rings, the anchor tells something, or something arrived of which this thread, the `sleeper` on a
 /// link, is notified. The counter is raised. No longer than `limit`, and `nap`, at a time.
@@ -63,6 +63,16 @@ pub(super) fn sleep(
         let time = [left, nap].into_iter().flatten().min();
         let awake = time.map(|time| time::now().saturating_add(time));
         nap_on(&mut fds, time)?;
+        if fds[0].revents & libc::POLLNVAL != 0 {
+            // Another thread closed the number, which the kernel tells whatever ended the sleep. The socket has another one.
+            fds = descriptors(socket, stream, notified.as_ref(), how);
+            let _ = poll::poll(&mut fds, Some(0), None);
+            let is_early = awake.is_none_or(|awake| time::now() < awake);
+            if is_early && fds.iter().all(|one| one.revents == 0) {
+                // Nothing happened: a signal came.
+                interrupted()?;
+            }
+        }
         let [anchor, bell, queue] = fds.map(|one| one.revents);
         if bell != 0 {
             bell::note_ring(socket, stream);
@@ -71,7 +81,6 @@ pub(super) fn sleep(
             let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
-        // Another thread may have closed the number: then the socket has another one.
         let stream = &stream.over(socket.anchor());
         ends::look_here(socket, stream);
         if anchor != 0 || (bell == 0 && ends::hears_no_end(stream)) {
@@ -93,12 +102,6 @@ pub(super) fn sleep(
         }
         if returns {
             return Ok(Woken::Perhaps);
-        }
-        let is_early = awake.is_none_or(|awake| time::now() < awake);
-        if anchor & libc::POLLNVAL != 0 && is_early {
-            // The number was closed, which the kernel tells whatever ended the sleep. Nothing happened and time is left: a signal
-            // did.
-            interrupted()?;
         }
     }
 }
