@@ -261,7 +261,7 @@ static void *receives_what_is_right(void *fd) {
   return NULL;
 }
 /* A thread waits; another one puts another connection at the number; then the first one goes back to TCP. */
-SAN_CASE(another_connection_at_the_number) {
+MIXED_CASE(another_connection_at_the_number) {
   struct pair p = open_pair(V4), other = open_pair(V4);
   pthread_t thread = start_thread(receives_what_is_right, (void *)(intptr_t)p.server);
   UNTIL(bt_shared->value[0] != 0);
