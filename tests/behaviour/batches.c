@@ -40,6 +40,20 @@ SAN_CASE(the_end_fills_the_batch) {
   EQ(batch[N - 1].msg_len, 0);
 }
 
+/* The error of a connection that was reset is told before what lies unread: of one that closed so, too, whose bytes come over TCP
+ * with it. */
+MIXED_CASE(an_error_comes_before_what_is_unread) {
+  struct pair p = open_pair(V4);
+  arrive(p.client, p.server, "ab");
+  const struct linger reset = {1, 0};
+  SYS(setsockopt(p.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset));
+  SYS(close(p.client));
+  prepare();
+  ERR(recvmmsg(p.server, batch, 4, 0, NULL), ECONNRESET);
+  EQ(recvmmsg(p.server, batch, 2, 0, NULL), 2);
+  SYS(close(p.server));
+}
+
 SAN_CASE(at_most_1024_are_sent) {
   struct pair p = open_pair(V4);
   prepare();

@@ -124,7 +124,7 @@ hooks! {
         let Some(socket) = find_or_cancel(fd) else {
             return real(fd, messages, count, flags, timeout);
         };
-        if setup::advance(&socket, 0) == Lane::Tcp {
+        if setup::advance(&socket, 0) == Lane::Tcp || options::follow_to_kernel(&socket) {
             // Of an error that the kernel keeps only its own call tells first.
             return real(fd, messages, count, flags, timeout);
         }

@@ -100,6 +100,11 @@ pub fn take_error(socket: &Socket) -> Option<Errno> {
     socket.stream()?.endpoint.set(flag::ERROR_REPORTED).then_some(e)
 }
 
+/// Follows a peer that went back to TCP. True if the socket is there: the kernel has its error to tell.
+pub fn follow_to_kernel(socket: &Socket) -> bool {
+    socket.stream().is_none_or(|stream| detach::look_after(socket, &stream))
+}
+
 /// What a call was told and can not report: the next one does, as in the kernel.
 pub fn put_error_back(socket: &Socket, e: Errno) {
     if broken_by(socket) == Some(e) {
