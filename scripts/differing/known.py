@@ -60,6 +60,7 @@ PATTERNS = [
     ("room-behind-the-last-byte", r"send .*", r"blocked; .*: \d+", r"blocked; .*: EINTR", "filled"),
     ("room-behind-the-last-byte", r"timeout .*", r"\d+ \d+", r"\d+ (ETIMEDOUT|EAGAIN)", "filled"),
     ("reset-behind-a-full-window", r"(recv|drain|rstream) .*", "ECONNRESET.*", r"\d+.*", "filled", "ended"),
+    ("reset-behind-a-full-window", r"rstream .*", "ECONNRESET.*", r"\d+.*", "reset"),
     ("reset-behind-a-full-window", r"send .*", "ECONNRESET", r"EPIPE|\d+", "filled", "ended"),
     ("reset-behind-a-full-window", r"(poll|epoll_wait) .*", r".*hup.*", r".*hup.*", "filled", "ended"),
     ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*(out|w).*", "filled"),

@@ -8,6 +8,7 @@
     divided  processes share a set of epoll since a fork
     filled   a side sent all that goes
     full     the same of a connection that returns
+    reset    an end closes with SO_LINGER 0
     ended    an end of the connection may be gone
     more     the library does not hold back what MSG_MORE or TCP_CORK would
     shut     an end shut both directions down before a return
@@ -55,6 +56,7 @@ def reasons(program, mode, index, native, log):
         "divided": past.is_divided(),
         "filled": past.has_filled(connections),
         "ended": any(past.has_ended(one) for one in connections),
+        "reset": past.any_with(connections, on="1", seconds="0"),
         "full": returned and past.has_filled(connections),
         "more": is_more(past, connections, ended_by),
         "shut": returned and any(past.shut(one, both=True) for one in connections),
