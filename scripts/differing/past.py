@@ -38,7 +38,8 @@ class Past:
         self.steps = [program.steps[number] for number in these]
         self.done = [program.steps[number] for number in these if native[number] == "0"]
         # A stream's reader is the step behind it.
-        self.unread = [program.steps[number] for number in these if native[number + 1:number + 2] in (["busy"], ["no actor"])]
+        streams = [number for number in these if program.steps[number].name == "wstream"]
+        self.unread = [program.steps[number] for number in streams if native[number + 1:number + 2] in (["busy"], ["no actor"])]
         self.connections_of = self.followed()
 
     def followed(self):
@@ -117,9 +118,7 @@ class Past:
 
     def has_filled(self, connections):
         """Whether a side of one of the connections sent all that goes, or a stream that nobody read."""
-        unread = [step for step in self.unread if step.name == "wstream"]
-        mine = [step for connection in connections for step in self.touching(connection)]
-        return any(step.name == "fill" or step in unread for step in mine)
+        return any(step.name == "fill" or step in self.unread for connection in connections for step in self.touching(connection))
 
     def is_closed_behind_fork(self, connection):
         """Whether a descriptor of it was closed after a fork, so that another process may still have it open."""

@@ -38,6 +38,12 @@ static void end_left(struct left one) {
   EQ(SYS(waitpid(one.relative, &status, 0)), one.relative);
   SYS(close(one.fd));
 }
+/* All of it is there still, for who had it before. */
+static void read_left(struct left one) {
+  get(one.fd, "unread");
+  expect_eof(one.fd);
+  end_left(one);
+}
 
 /* Arguments: the number, and what was sent, which TCP brings. */
 PART(finds_it_over) {
@@ -91,9 +97,7 @@ SAN_CASE(by_posix_spawn) {
   pid_t pid;
   EQ(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, looks("@finds_it_over", one.fd), environ), 0);
   end_child(pid);
-  get(one.fd, "unread");
-  expect_eof(one.fd);
-  end_left(one);
+  read_left(one);
 }
 /* A file action puts it elsewhere, and the program has the other number not. */
 SAN_CASE(by_a_file_action) {
@@ -109,9 +113,7 @@ SAN_CASE(by_a_file_action) {
     posix_spawn_file_actions_destroy(&actions);
     end_child(pid);
   }
-  get(one.fd, "unread");
-  expect_eof(one.fd);
-  end_left(one);
+  read_left(one);
 }
 /* The program goes on with what it has where the other one did not come to be. */
 SAN_CASE(by_an_exec_that_fails) {
@@ -122,9 +124,7 @@ SAN_CASE(by_an_exec_that_fails) {
   pid_t pid;
   EQ(posix_spawn(&pid, "/nowhere/none", NULL, NULL, argv, environ), ENOENT);
   EQ(fcntl(one.fd, F_GETFD), 0);
-  get(one.fd, "unread");
-  expect_eof(one.fd);
-  end_left(one);
+  read_left(one);
 }
 
 /* Argument: a connection whose peer ended the stream and answered a byte with a reset. */
