@@ -41,7 +41,9 @@ enum Carrier {
 #[link_section = "sanshim_path"]
 fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
     let Some(socket) = find(fd) else { return Carrier::Kernel(None) };
-    if flags & libc::MSG_ZEROCOPY == 0 && setup::advance(&socket, length) == Lane::Tcp {
+    // The switch looks at what these two ask for before the kernel sends.
+    let is_plain = flags & (libc::MSG_ZEROCOPY | libc::MSG_OOB) == 0;
+    if is_plain && setup::advance(&socket, length) == Lane::Tcp {
         return Carrier::Kernel(Some(socket));
     }
     cancellation_point();

@@ -33,6 +33,9 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     if setup::advance(socket, from.remaining()) == Lane::Tcp {
+        if flags & libc::MSG_OOB != 0 {
+            urgent::stay_on_tcp(socket);
+        }
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };

@@ -18,6 +18,13 @@ use crate::switch::transfer::send_queue;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::Errno;
 
+/// Before the kernel sends urgent data over TCP: the connection stays there. The kernel's counts of bytes, by which a direction
+/// turns to the SAN, end at an urgent byte that is unread.
+#[cold]
+pub(super) fn stay_on_tcp(socket: &Socket) {
+    setup::stay_on_tcp(socket, Reason::TcpOnly);
+}
+
 /// send with MSG_OOB. `Pass`: the kernel sends it.
 pub(in crate::switch) fn send(
     socket: &Socket,
@@ -25,7 +32,7 @@ pub(in crate::switch) fn send(
     from: Buffers,
     flags: i32,
 ) -> Outcome {
-    setup::stay_on_tcp(socket, Reason::TcpOnly);
+    stay_on_tcp(socket);
     let limit = Limit::default();
     ends::look(socket, stream);
     loop {
