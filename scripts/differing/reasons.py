@@ -86,7 +86,9 @@ def is_open(program, mode, index, native, log):
     woken by the step with which another ends the process."""
     past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
-    if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
+    receives = past.here.name in ("recv", "drain", "rstream", "ioctl", "aio")
+    ends_sending = past.here.name == "wstream" and all("wrote" in answer for answer in answers)
+    if (receives or ends_sending) and any(past.shut(one, both=False) for one in connections):
         return True
     if is_about_room(past, connections, answers, native[index + 1:index + 2]):
         return True
