@@ -21,6 +21,7 @@ PATTERNS = [
     ("a-set-looks-readable", r"poll .*", r".*", r".*", "nested"),
     ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", "shut"),
     ("reset-at-a-return-after-shutdown", r"send .*", r"\d+.*", "EPIPE", "shut"),
+    ("reset-at-a-return-after-shutdown", r"send .*", "EPIPE", "ECONNRESET", "shut"),
     ("kept-from-an-image", r"(recv|drain|rstream) .*", r".*", "ECONNRESET.*", "exec"),
     ("kept-from-an-image", r"(send|wstream) .*", r".*", r"(ECONNRESET|EPIPE).*", "exec"),
     ("kept-from-an-image", r"(poll|epoll_wait) .*", r".*", r".*(err|hup).*", "exec"),
