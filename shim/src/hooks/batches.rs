@@ -1,8 +1,8 @@
 //! sendmmsg and recvmmsg: several messages in a call.
 
 use super::message::{has_control, receive_message, recvmsg, send_message, sendmsg, total};
-use super::transfer::find_or_cancel;
-use super::{or_real, returned, timespec};
+use super::transfer::{find_or_cancel, or_kernel};
+use super::{returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
 use sanshim_core::switch::{options, setup, Lane, Outcome};
@@ -113,7 +113,7 @@ hooks! {
         // SAFETY: as above.
         unsafe {
             send_all(messages, count, |message| {
-                or_real(send_message(&socket, message, flags), || sendmsg(socket.number_now(fd), message, flags))
+                or_kernel((&socket, fd), send_message(&socket, message, flags), |fd| sendmsg(fd, message, flags))
             })
         }
     }
@@ -143,7 +143,7 @@ hooks! {
                 if let (Outcome::Done(Err(e)), false) = (&outcome, is_first) {
                     options::put_error_back(&socket, *e);
                 }
-                or_real(outcome, || recvmsg(socket.number_now(fd), message, flags))
+                or_kernel((&socket, fd), outcome, |fd| recvmsg(fd, message, flags))
             })
         }
     }

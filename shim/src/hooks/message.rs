@@ -1,7 +1,7 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
-use super::transfer::{after, checked, find_or_cancel, send_flagged};
-use super::{addresses, or_real, returned};
+use super::transfer::{after, checked, find_or_cancel, or_kernel, send_flagged};
+use super::{addresses, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
@@ -115,8 +115,8 @@ hooks! {
             // SAFETY: the program gave a message header.
             None => unsafe { pass_message(fd, message, flags, real) },
             // SAFETY: as above.
-            Some(socket) => or_real(unsafe { send_message(&socket, message, flags) },
-                || real(socket.number_now(fd), message, flags)),
+            Some(socket) => or_kernel((&socket, fd), unsafe { send_message(&socket, message, flags) },
+                |fd| real(fd, message, flags)),
         }
     }
 
@@ -124,8 +124,8 @@ hooks! {
         match find_or_cancel(fd) {
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.
-            Some(socket) => or_real(unsafe { receive_message(&socket, message, flags) },
-                || after(&socket, real(socket.number_now(fd), message, flags))),
+            Some(socket) => or_kernel((&socket, fd), unsafe { receive_message(&socket, message, flags) },
+                |fd| after(&socket, real(fd, message, flags))),
         }
     }
 }

@@ -106,6 +106,17 @@ pub(super) fn after(socket: &Pinned, got: ssize_t) -> ssize_t {
     got
 }
 
+/// The result of the switch as libc returns it. If the switch passed, `real` goes on with the call by the number that the socket
+/// has by now: another thread may have put another file at the program's.
+#[inline]
+pub(super) fn or_kernel(
+    (socket, fd): (&Pinned, c_int),
+    outcome: Outcome,
+    real: impl FnOnce(c_int) -> ssize_t,
+) -> ssize_t {
+    or_real(outcome, || real(socket.number_now(fd)))
+}
+
 extern "C-unwind" {
     fn pthread_testcancel();
 }
@@ -176,8 +187,8 @@ hooks! {
         match begin(fd, length, flags) {
             Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
                 |buffer, length| real(fd, buffer, length, flags)),
-            Carrier::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
-                || real(socket.number_now(fd), buffer, length, flags)),
+            Carrier::Switch(socket) => or_kernel((&socket, fd), send_one(&socket, buffer, length, flags),
+                |fd| real(fd, buffer, length, flags)),
         }
     }
 
@@ -200,8 +211,8 @@ hooks! {
                         return returned(Err(e));
                     }
                 }
-                or_real(send_one(&socket, buffer, length, flags),
-                    || real(socket.number_now(fd), buffer, length, flags, to, to_length))
+                or_kernel((&socket, fd), send_one(&socket, buffer, length, flags),
+                    |fd| real(fd, buffer, length, flags, to, to_length))
             }
         }
     }
@@ -211,8 +222,9 @@ hooks! {
         match begin(fd, length, 0) {
             Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), 0,
                 |buffer, length| real(fd, buffer, length)),
-            Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
-                || real(socket.number_now(fd), buffer, length)),
+            Carrier::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
+                |b| transfer::send(&socket, b, 0)),
+                |fd| real(fd, buffer, length)),
         }
     }
 
@@ -226,8 +238,8 @@ hooks! {
         match find_or_cancel(fd) {
             None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
-            Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::write_vector(&socket, b, 0)), || real(socket.number_now(fd), buffers, count)),
+            Some(socket) => or_kernel((&socket, fd), checked(unsafe { vector(buffers, count) },
+                |b| transfer::write_vector(&socket, b, 0)), |fd| real(fd, buffers, count)),
         }
     }
 
@@ -243,9 +255,9 @@ hooks! {
             Err(e) => return returned(Err(e)),
         };
         // SAFETY: the program gave `count` buffers.
-        or_real(checked(unsafe { vector(buffers, count) },
+        or_kernel((&socket, fd), checked(unsafe { vector(buffers, count) },
             |b| transfer::write_vector(&socket, b, wanted)),
-            || real(socket.number_now(fd), buffers, count, offset, flags))
+            |fd| real(fd, buffers, count, offset, flags))
     }
 
     fn pwritev64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -259,8 +271,8 @@ hooks! {
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match begin(fd, length, flags) {
             Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length, flags)),
-            Carrier::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
-                || real(socket.number_now(fd), buffer, length, flags)),
+            Carrier::Switch(socket) => or_kernel((&socket, fd), receive_one(&socket, buffer, length, flags),
+                |fd| real(fd, buffer, length, flags)),
         }
     }
 
@@ -281,15 +293,15 @@ hooks! {
                 *result = Err(e);
             }
         }
-        or_real(outcome, || real(socket.number_now(fd), buffer, length, flags, from, from_length))
+        or_kernel((&socket, fd), outcome, |fd| real(fd, buffer, length, flags, from, from_length))
     }
 
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
         match begin(fd, length, 0) {
             Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length)),
-            Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
-                |b| transfer::read(&socket, b, 0)), || real(socket.number_now(fd), buffer, length)),
+            Carrier::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
+                |b| transfer::read(&socket, b, 0)), |fd| real(fd, buffer, length)),
         }
     }
 
@@ -303,8 +315,8 @@ hooks! {
         match find_or_cancel(fd) {
             None => real(fd, buffers, count),
             // SAFETY: the program gave `count` buffers.
-            Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::read(&socket, b, 0)), || after(&socket, real(socket.number_now(fd), buffers, count))),
+            Some(socket) => or_kernel((&socket, fd), checked(unsafe { vector(buffers, count) },
+                |b| transfer::read(&socket, b, 0)), |fd| after(&socket, real(fd, buffers, count))),
         }
     }
 
@@ -320,9 +332,9 @@ hooks! {
             Err(e) => return returned(Err(e)),
         };
         // SAFETY: the program gave `count` buffers.
-        or_real(checked(unsafe { vector(buffers, count) },
+        or_kernel((&socket, fd), checked(unsafe { vector(buffers, count) },
             |b| transfer::read(&socket, b, wanted)),
-            || after(&socket, real(socket.number_now(fd), buffers, count, offset, flags)))
+            |fd| after(&socket, real(fd, buffers, count, offset, flags)))
     }
 
     fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -337,8 +349,8 @@ hooks! {
         let Some(socket) = find_or_cancel(out) else {
             // Of a socket only into a pipe, as splice does.
             return match find_or_cancel(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
-                Some(source) => or_real(files::splice_out(&source, out, count, 0),
-                    || done(real(out, source.number_now(from), offset, count))),
+                Some(source) => or_kernel((&source, from), files::splice_out(&source, out, count, 0),
+                    |from| done(real(out, from, offset, count))),
                 None => pass(),
             };
         };
@@ -349,7 +361,7 @@ hooks! {
         }
         // SAFETY: null, or writable.
         let outcome = files::send_file(&socket, from, unsafe { offset.as_mut() }, count);
-        or_real(outcome, || done(real(socket.number_now(out), from, offset, count)))
+        or_kernel((&socket, out), outcome, |out| done(real(out, from, offset, count)))
     }
 
     fn sendfile64(out: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
@@ -389,8 +401,8 @@ hooks! {
             if let Some(e) = misplaced(to_offset, from_offset) {
                 return returned(Err(e));
             }
-            return or_real(files::splice_in(&socket, from, length, flags), || {
-                done(real(from, from_offset, socket.number_now(to), to_offset, length, flags))
+            return or_kernel((&socket, to), files::splice_in(&socket, from, length, flags), |to| {
+                done(real(from, from_offset, to, to_offset, length, flags))
             });
         }
         if let Some(socket) = find_or_cancel(from) {
@@ -400,8 +412,8 @@ hooks! {
             if let Some(e) = misplaced(from_offset, to_offset) {
                 return returned(Err(e));
             }
-            return or_real(files::splice_out(&socket, to, length, flags), || {
-                done(real(socket.number_now(from), from_offset, to, to_offset, length, flags))
+            return or_kernel((&socket, from), files::splice_out(&socket, to, length, flags), |from| {
+                done(real(from, from_offset, to, to_offset, length, flags))
             });
         }
         pass()
