@@ -76,17 +76,26 @@ build_verbs() {
 }
 
 # For scripts that run programs under the library as it comes, whatever their user has set: it and sanctl, built unless --library or
-# SANSHIM_LIBRARY names another one.
+# SANSHIM_LIBRARY names another one. sanctl is that beside the library, if there is one.
 use_library() {
-    case " $* " in
-    *" --library "* | *" --library="*) ;;
-    *) [[ -n ${SANSHIM_LIBRARY-} ]] || build_release ;;
-    esac
-    local variable
-    for variable in "${!SANSHIM@}"; do
-        [[ $variable == SANSHIM_LIBRARY ]] || unset "$variable"
+    local word before='' library='' variable
+    for word; do
+        case $before in --library) library=$word ;; esac
+        case $word in --library=*) library=${word#*=} ;; esac
+        before=$word
     done
-    export SANSHIM_LIBRARY=${SANSHIM_LIBRARY:-$target/release/libsanshim.so} SANCTL=${SANCTL:-$target/release/sanctl}
+    library=${library:-${SANSHIM_LIBRARY-}}
+    if [[ -z $library ]]; then
+        build_release
+        library=$target/release/libsanshim.so
+    fi
+    for variable in "${!SANSHIM@}"; do
+        unset "$variable"
+    done
+    local sanctl
+    sanctl=$(dirname "$library")/sanctl
+    [[ -x $sanctl ]] || sanctl=$target/release/sanctl
+    export SANSHIM_LIBRARY=$library SANCTL=${SANCTL:-$sanctl}
     export PYTHONDONTWRITEBYTECODE=1
 }
 
