@@ -92,7 +92,8 @@ def is_open(program, mode, index, native, log):
         return True
     if is_about_room(past, connections, answers, native[index + 1:index + 2]):
         return True
-    if set(answers) == {"0", "EAGAIN"} and past.connections(closes_under_way(program, native[:index])) & connections:
+    is_early = set(answers) in ({"0", "EAGAIN"}, {"ECONNRESET", "EAGAIN"})
+    if is_early and past.connections(closes_under_way(program, native[:index])) & connections:
         return True
     if is_gone_in_one(*answers):
         return True
