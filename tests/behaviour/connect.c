@@ -1,5 +1,7 @@
 /* Making connections: blocking and not, refused, bound, and what accept() hands out. */
 #include "bt.h"
+#include <net/if.h>
+#include <sched.h>
 
 static void echo_client(int fd) {
   put(fd, "hello"), get(fd, "hello");
@@ -365,6 +367,55 @@ SAN_CASE(dissolved_and_connected_again) {
   SYS(connect(fd, &target.any, sizeof target.v4));
   exercise(fd, accept_warm_both(listener, fd));
 }
+
+/* A network of its own, in which listeners take bytes in the first segment; false where this user may have none. */
+static int enter_fast_network(void) {
+  if (unshare(CLONE_NEWNET) < 0) return 0;
+  int any = SYS(socket(AF_INET, SOCK_DGRAM, 0));
+  struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+  SYS(ioctl(any, SIOCSIFFLAGS, &loopback));
+  SYS(close(any));
+  int fast = SYS(open("/proc/sys/net/ipv4/tcp_fastopen", O_WRONLY));
+  EQ(write(fast, "3", 1), 1);
+  SYS(close(fast));
+  return 1;
+}
+
+/* The first connection brings the client a cookie, and from then on the first segment has bytes of the stream: a direction turns to
+   the SAN behind them. */
+static void first_segment(int by_connect) {
+  int is_fast = enter_fast_network(), length = 16;
+  union address target;
+  int listener = listen_on(V4, &target);
+  SYS(setsockopt(listener, IPPROTO_TCP, TCP_FASTOPEN, &length, sizeof length));
+  for (int i = 0; i < 4; i++) {
+    int client = SYS(socket(AF_INET, SOCK_STREAM, 0));
+    if (by_connect) {
+      SYS(setsockopt(client, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &by_connect, sizeof by_connect));
+      SYS(connect(client, &target.any, sizeof target.v4));
+      put(client, "early bytes");
+    } else {
+      EQ(sendto(client, "early bytes", 11, MSG_FASTOPEN, &target.any, sizeof target.v4), 11);
+    }
+    int server = SYS(accept(listener, NULL, NULL));
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    get(server, "early ");
+    SYS(getsockopt(client, IPPROTO_TCP, TCP_INFO, &info, &size));
+    EQ(!!(info.tcpi_options & TCPI_OPT_SYN_DATA), is_fast && i > 0);
+    get(server, "bytes");
+    warm_up_both(client, server);
+    send_pattern(client, i, 50000);
+    recv_pattern(server, i, 50000);
+    exercise(client, server);
+    SYS(close(client));
+    expect_eof(server);
+    SYS(close(server));
+  }
+}
+
+SAN_CASE(bytes_in_the_first_segment_by_connect) { first_segment(1); }
+CASE(bytes_in_the_first_segment_by_sendto) { first_segment(0); }
 
 CASE(other_socket_kinds_are_untouched) {
   int udp = SYS(socket(AF_INET, SOCK_DGRAM, 0)), pair[2];
