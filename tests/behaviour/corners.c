@@ -316,7 +316,7 @@ MIXED_CASE(exec_with_hundreds_of_connections) {
   for (int i = 0; i < MANY; i += 50) exercise(FIRST + i, server[i]);
 }
 
-/* ---- a preload list that the library cannot work behind ------------------------------------- */
+/* ---- a rate ------------------------------------------------------------------------------------ */
 
 static uint64_t bytes_received(int fd) {
   /* The C library's struct tcp_info ends before this one; in the kernel's it is at byte 128. */
@@ -326,6 +326,31 @@ static uint64_t bytes_received(int fd) {
   SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len));
   return info[BYTES_RECEIVED];
 }
+
+/* Only the kernel keeps a rate: set on one that moved, or on the listener. */
+MIXED_CASE(a_rate_that_the_program_sets) {
+  unsigned rate = 50000000;
+  struct pair p = open_pair(V4);
+  SYS(setsockopt(p.client, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate));
+  exercise(p.client, p.server);
+  uint64_t before = bytes_received(p.server);
+  send_pattern(p.client, 0, 10000);
+  recv_pattern(p.server, 0, 10000);
+  EQ(bytes_received(p.server) - before, 10000);
+
+  union address target;
+  int listener = listen_on(V4, &target);
+  SYS(setsockopt(listener, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate));
+  int client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  for (int i = 0; i < 100; i++) exercise(client, server);
+  before = bytes_received(client);
+  send_pattern(server, 0, 10000);
+  recv_pattern(client, 0, 10000);
+  EQ(bytes_received(client) - before, 10000);
+}
+
+/* ---- a preload list that the library cannot work behind ------------------------------------- */
+
 PART(on_tcp) {
   struct pair p = open_pair(V4);
   uint64_t before = bytes_received(p.server);

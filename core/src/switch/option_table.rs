@@ -7,6 +7,7 @@ use libc::{IPPROTO_TCP, SOL_SOCKET};
 
 /// The kernel's numbers. The time-outs are those in 64 bits on every machine, beside libc's own.
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
+pub(super) const SO_MAX_PACING_RATE: i32 = 47;
 const SO_RCVTIMEO_NEW: i32 = 66;
 const SO_SNDTIMEO_NEW: i32 = 67;
 
@@ -38,6 +39,8 @@ pub(super) enum Topic {
     PeekOffset,
     /// Times that the kernel reports of segments.
     Timestamps,
+    /// How many bytes a second leave at most.
+    Pacing,
     /// The kernel reports when it no longer needs the memory that was sent from.
     ZeroCopySend,
     /// The call receives, into pages of the kernel.
@@ -64,7 +67,7 @@ pub(super) struct SocketOption {
 }
 
 /// All of them.
-pub(super) const OPTIONS: [SocketOption; 19] = [
+pub(super) const OPTIONS: [SocketOption; 20] = [
     option(SOL_SOCKET, libc::SO_SNDBUF, By::Both, Topic::SendBuffer),
     option(SOL_SOCKET, libc::SO_SNDBUFFORCE, By::Both, Topic::SendBuffer),
     option(SOL_SOCKET, libc::SO_RCVLOWAT, By::Both, Topic::LowWater),
@@ -75,6 +78,7 @@ pub(super) const OPTIONS: [SocketOption; 19] = [
     option(SOL_SOCKET, SO_SNDTIMEO_NEW, By::Both, Topic::TimeOut),
     option(SOL_SOCKET, libc::SO_PEEK_OFF, By::Tcp, Topic::PeekOffset),
     option(SOL_SOCKET, libc::SO_TIMESTAMPING, By::Tcp, Topic::Timestamps),
+    option(SOL_SOCKET, SO_MAX_PACING_RATE, By::Tcp, Topic::Pacing),
     option(SOL_SOCKET, libc::SO_ZEROCOPY, By::Tcp, Topic::ZeroCopySend),
     option(IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, By::Tcp, Topic::ZeroCopyReceive),
     option(IPPROTO_TCP, libc::TCP_ULP, By::Tcp, Topic::UpperLayer),

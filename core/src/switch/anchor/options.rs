@@ -2,7 +2,7 @@
 //! [`option_table`](crate::switch::option_table).
 
 use crate::switch::anchor::user_timeout;
-use crate::switch::option_table::{SocketOption, OPTIONS};
+use crate::switch::option_table::{SocketOption, OPTIONS, SO_MAX_PACING_RATE};
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::{net, Fd};
@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const LEAST_SEND_BUFFER: u32 = 4608;
 /// What TCP lets a peer have unread from the start: the send buffer stands for the peer's receive buffer as well.
 const AT_PEER: u32 = 64 << 10;
+
+/// The value of SO_MAX_PACING_RATE that sets no rate.
+const NO_RATE: u32 = u32::MAX;
 
 pub(in crate::switch) fn fix_send_buffer(stream: &Stream, size: i32) {
     let most = stream.segment.geometry().send_buffer;
@@ -42,6 +45,7 @@ pub(crate) fn unsupported(socket: &Socket) -> bool {
     let value = |name| net::option(fd, libc::SOL_SOCKET, name);
     value(libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
         || value(libc::SO_TIMESTAMPING).is_ok_and(reports_what_is_sent)
+        || value(SO_MAX_PACING_RATE).is_ok_and(|rate| rate as u32 != NO_RATE)
 }
 
 /// True of a value of SO_TIMESTAMPING with which the kernel tells in the error queue when it sent what.

@@ -38,6 +38,8 @@ pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
                 stream.make_edge();
             }
         }
+        // The kernel keeps the rate on TCP.
+        Topic::Pacing => {}
         _ => return,
     }
     if options::unsupported(&socket) {
