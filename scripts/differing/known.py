@@ -9,7 +9,7 @@ HEADING = "## What `scripts/differ` finds"
 LINE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 PATTERNS = [
     ("passed-after-the-peer-closed", r"pass .*", "1", "EOPNOTSUPP"),
-    ("one-handler-without-restart", r"(recv|send|rstream|wstream|drain) .*", r"blocked; .*", r"blocked; by signal of=\w sig=USR2: EINTR.*"),
+    ("one-handler-without-restart", r"(recv|send|rstream|wstream|drain|exchange) .*", r"blocked; .*", r"blocked; by signal of=\w sig=USR2: EINTR.*"),
     ("one-handler-without-restart", r"(recv|send|rstream|wstream|drain) .*", r"blocked; .*", r"blocked; by .*: EINTR.*", "async"),
     ("edge-again-after-return", r"epoll_wait .*", r".*", r".*", "again"),
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
