@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use sanshim_tests::programs::{eventually, locate, Mode};
@@ -184,9 +186,24 @@ fn every_command_reaches_into_a_container() {
     container.send();
 }
 
-/// What `sanctl why` says of a client's connection to a server in another container, and the server's number.
-fn why_over_a_bridge(server_mode: Mode) -> (String, u32) {
-    let program = r#"
+/// A client in a container, and a server in another, with a bridge between them.
+struct Bridged {
+    _children: [Killed; 2],
+    /// The number of each process here, and the descriptor of its end of their connection.
+    client: (u32, u32),
+    server: (u32, u32),
+}
+
+/// In the client's container: the server's address and the client's port are others at the server.
+const TRANSLATED: &str = "table ip nat {
+  chain own { type nat hook output priority -100; ip daddr 10.99.0.9 tcp dport 80 dnat to 10.99.0.1:7000; }
+  chain out { type nat hook postrouting priority 100; oifname eth9 masquerade fully-random; }
+}";
+
+impl Bridged {
+    /// `folder` is one that both have. The client dials an address that is `translated`, or the server's own.
+    fn new(server_mode: Mode, folder: Option<&Path>, translated: bool) -> Bridged {
+        let program = r#"
 import signal, socket, sys
 signal.alarm(120)
 sys.stdin.readline()
@@ -194,54 +211,89 @@ if sys.argv[1] == "serve":
     with socket.create_server(("10.99.0.1", 7000)) as listener:
         print("listens", flush=True)
         end, _ = listener.accept()
+    print(end.fileno(), flush=True)
 else:
-    end = socket.create_connection(("10.99.0.1", 7000))
+    end = socket.create_connection((sys.argv[2], int(sys.argv[3])))
     for _ in range(3000):
         end.sendall(b"?"), end.recv(1)
     print(end.fileno(), flush=True)
 while data := end.recv(1):
     end.sendall(data)
 "#;
-    let start = |mode: Mode, role: &str| {
-        let mut inner = mode.command("python3");
-        inner.args(["-c", program, role]);
-        let mut command = contained(OWN_SHARED_MEMORY, &inner);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
-        let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        // Its network is its own once the program runs.
-        let pid = eventually(
-            || {
-                let children =
-                    fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
-                let pid: u32 = children.ok()?.trim().parse().ok()?;
-                let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-                (name.trim() == "python3").then_some(pid)
-            },
-            || "python3 never ran".to_owned(),
-        );
-        (Killed(child), output, pid)
-    };
-    let (mut server, mut server_says, server_pid) = start(server_mode, "serve");
-    let (mut client, mut client_says, client_pid) = start(Mode::Shim, "connect");
-    let ip = |arguments: &str| {
-        let status = Command::new("ip").args(arguments.split_whitespace()).status();
-        assert!(status.expect("ip; see scripts/install").success(), "{arguments}");
-    };
-    ip(&format!("link add eth9 netns {server_pid} type veth peer name eth9 netns {client_pid}"));
-    for (pid, address) in [(server_pid, "10.99.0.1/24"), (client_pid, "10.99.0.2/24")] {
-        for command in [format!("address add {address} dev eth9"), "link set eth9 up".to_owned()] {
+        let dialled = if translated { ["10.99.0.9", "80"] } else { ["10.99.0.1", "7000"] };
+        let start = |mode: Mode, role: &str| {
+            let mut inner = mode.command("python3");
+            inner.args(["-c", program, role]).args(dialled);
+            if let Some(folder) = folder {
+                inner.env("SANSHIM_FOLDER", folder);
+            }
+            let mut command = contained(OWN_SHARED_MEMORY, &inner);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().expect("runs");
+            let output = BufReader::new(child.stdout.take().expect("a pipe"));
+            // Its network is its own once the program runs.
+            let pid = eventually(
+                || {
+                    let children =
+                        fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
+                    let pid: u32 = children.ok()?.trim().parse().ok()?;
+                    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+                    (name.trim() == "python3").then_some(pid)
+                },
+                || "python3 never ran".to_owned(),
+            );
+            (Killed(child), output, pid)
+        };
+        let (mut server, mut server_says, server_pid) = start(server_mode, "serve");
+        let (mut client, mut client_says, client_pid) = start(Mode::Shim, "connect");
+        let run = |command: &mut Command| {
+            let status = command.status();
+            assert!(status.expect("see scripts/install").success(), "{command:?}");
+        };
+        let link = format!("link add eth9 netns {server_pid} type veth peer name eth9 netns");
+        run(Command::new("ip").args(link.split(' ')).arg(client_pid.to_string()));
+        let inside = |pid: u32, program: &str| {
             let mut inside = Command::new("nsenter");
-            inside.args(["-t", &pid.to_string(), "--net", "ip"]).args(command.split_whitespace());
-            assert!(inside.status().expect("nsenter").success(), "{command}");
+            inside.args(["-t", &pid.to_string(), "--net", program]);
+            inside
+        };
+        for (pid, address) in [(server_pid, "10.99.0.1/24"), (client_pid, "10.99.0.2/24")] {
+            run(inside(pid, "ip").args(["address", "add", address, "dev", "eth9"]));
+            run(inside(pid, "ip").args(["link", "set", "eth9", "up"]));
+        }
+        if translated {
+            run(inside(client_pid, "nft").arg(TRANSLATED));
+        }
+        let number = |says: &mut BufReader<ChildStdout>| {
+            let mut line = String::new();
+            says.read_line(&mut line).expect("it says its descriptor");
+            line.trim().parse().expect("a number")
+        };
+        server.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
+        server_says.read_line(&mut String::new()).expect("it listens");
+        client.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
+        let [server_end, client_end] = [&mut server_says, &mut client_says].map(number);
+        Bridged {
+            _children: [server, client],
+            client: (client_pid, client_end),
+            server: (server_pid, server_end),
         }
     }
-    let mut line = String::new();
-    server.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
-    server_says.read_line(&mut line).expect("it listens");
-    client.0.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
-    line.clear();
-    client_says.read_line(&mut line).expect("it is connected");
-    (sanctl(&["why", &client_pid.to_string(), line.trim()]), server_pid)
+
+    /// What `sanctl why` says of an end.
+    fn why((pid, fd): (u32, u32)) -> String {
+        sanctl(&["why", &pid.to_string(), &fd.to_string()])
+    }
+}
+
+/// True if the kernel translates addresses in a network namespace of its own.
+fn may_translate() -> bool {
+    let tried = Command::new("unshare").args(["--net", "nft", TRANSLATED]).output();
+    let may = tried.is_ok_and(|output| output.status.success());
+    if !may {
+        eprintln!("not run: addresses are not translated here (nft, nf_tables)");
+    }
+    may
 }
 
 #[test]
@@ -249,16 +301,36 @@ fn the_other_end_over_a_bridge_is_known_and_the_reason_says_what_parts_them() {
     if !may_make_namespaces() {
         return;
     }
-    let (why, server) = why_over_a_bridge(Mode::Shim);
+    let both = Bridged::new(Mode::Shim, None, false);
+    let (why, (server, _)) = (Bridged::why(both.client), both.server);
     let other =
         format!("Other end: python3 (pid {server}, 1 in its own PID namespace), descriptor");
     assert!(why.contains(&other), "{why}");
     assert!(why.contains("tcp: the other end has another /dev/shm or network namespace"), "{why}");
     assert!(why.contains("What to do: mount one folder into both containers"), "{why}");
-    let (why, server) = why_over_a_bridge(Mode::Native);
+    drop(both);
+    let both = Bridged::new(Mode::Native, None, false);
+    let (why, (server, _)) = (Bridged::why(both.client), both.server);
     let other = format!("Other end: python3 (pid {server}), descriptor ");
     assert!(why.contains(&other) && why.contains(", without the shim.\n"), "{why}");
     assert!(why.contains("tcp: the peer's address is not this host's"), "{why}");
+}
+
+#[test]
+fn the_other_end_is_known_where_addresses_are_translated() {
+    if !may_make_namespaces() || !may_translate() {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).expect("chmod");
+    let both = Bridged::new(Mode::Shim, Some(folder.path()), true);
+    for (this, (other, fd)) in [(both.client, both.server), (both.server, both.client)] {
+        let why = Bridged::why(this);
+        let expected = format!(
+            "Other end: python3 (pid {other}, 1 in its own PID namespace), descriptor {fd}, under the shim. Its own account: is on the SAN."
+        );
+        assert!(why.contains(&expected), "{why}");
+    }
 }
 
 /// A child that is killed in the end.

@@ -1,5 +1,6 @@
-//! Which connection is the other end of which, among all that are read: by their addresses. Each network namespace has its
-//! own, so two of them may have connections that look alike.
+//! Which connection is the other end of which, among all that are read: by the session that both have, or else by their
+//! addresses. Each network namespace has its own addresses, so two of them may have connections that look alike. Where addresses
+//! are translated on the way (NAT), those of the two ends differ.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,27 +11,44 @@ use super::reader::{Connection, Process};
 type At = (usize, usize);
 /// Those of some addresses, each with its process's network namespace.
 type Found = Vec<(Option<u64>, At)>;
+/// Its own and its peer's. Processes that share an end have the same.
+type Addresses = (SocketAddr, SocketAddr);
 
 /// The ends of all connections.
 pub struct Ends {
-    by_addresses: HashMap<(SocketAddr, SocketAddr), Found>,
+    by_addresses: HashMap<Addresses, Found>,
+    by_session: HashMap<u64, Vec<(Addresses, At)>>,
 }
 
 impl Ends {
     /// Of these processes.
     pub fn of(processes: &[Process]) -> Ends {
-        let mut by_addresses: HashMap<_, Found> = HashMap::new();
+        let mut ends = Ends { by_addresses: HashMap::new(), by_session: HashMap::new() };
         for (at, process) in processes.iter().enumerate() {
             for (number, one) in process.connections.iter().enumerate() {
-                let ends = by_addresses.entry((one.local, one.peer)).or_default();
-                ends.push((process.network, (at, number)));
+                let (addresses, at) = ((one.local, one.peer), (at, number));
+                ends.by_addresses.entry(addresses).or_default().push((process.network, at));
+                if let Some(session) = one.session {
+                    ends.by_session.entry(session).or_default().push((addresses, at));
+                }
             }
         }
-        Ends { by_addresses }
+        ends
     }
 
     /// The other end of a connection of a process in that network namespace; `None` also where more than one may be it.
     pub fn other_end(&self, network: Option<u64>, one: &Connection) -> Option<At> {
+        self.with_its_session(one).or_else(|| self.with_its_addresses(network, one))
+    }
+
+    /// The two ends of a session differ in the lowest bit. A file may say anything, so where the ends are not one, none is it.
+    fn with_its_session(&self, one: &Connection) -> Option<At> {
+        let found = self.by_session.get(&(one.session? ^ 1))?;
+        let first = found.first()?;
+        found.iter().all(|(addresses, _)| *addresses == first.0).then_some(first.1)
+    }
+
+    fn with_its_addresses(&self, network: Option<u64>, one: &Connection) -> Option<At> {
         let found = self.by_addresses.get(&(one.peer, one.local))?;
         // A namespace that the caller may not know counts as this one.
         let is_near = |of: Option<u64>| of.is_none() || network.is_none() || of == network;
@@ -99,5 +117,31 @@ mod tests {
         assert_eq!(other(&[client, server(2), server(1)]), Some(2));
         let own = process(1, "10.1.0.2:40000", "10.1.0.2:80");
         assert_eq!(other(&[own, process(2, "10.1.0.2:80", "10.1.0.2:40000")]), None);
+    }
+
+    #[test]
+    fn ends_of_a_session_find_each_other_by_other_addresses() {
+        let of = |network, local, peer, inode, is_acceptor| {
+            let mut process = process(network, local, peer);
+            let slot = Slot::new();
+            slot.set_session(inode, is_acceptor);
+            process.connections[0].session = slot.session();
+            process
+        };
+        let client = of(1, "10.1.0.2:40000", "10.9.0.1:80", 7, false);
+        let server = of(2, "10.2.0.2:7000", "10.1.0.1:50000", 7, true);
+        let other_session = of(2, "10.2.0.2:7000", "10.1.0.1:50001", 8, true);
+        let found = other(&[client.clone(), other_session.clone(), server.clone()]);
+        assert_eq!(found, Some(2));
+        assert_eq!(other(&[server.clone(), other_session, client.clone()]), Some(2));
+        assert_eq!(other(&[client.clone(), client.clone()]), None, "which two of a family share");
+        let liar = of(3, "10.3.0.2:7000", "10.1.0.1:50000", 7, true);
+        assert_eq!(other(&[client.clone(), liar.clone(), server]), None);
+        let no_session = of(3, "10.3.0.2:7000", "10.1.0.1:50000", 0, true);
+        assert_eq!(other(&[of(1, "10.1.0.2:40000", "10.9.0.1:80", 0, false), no_session]), None);
+        // Addresses that are not translated tell where sessions do not.
+        let near = process(1, "10.9.0.1:80", "10.1.0.2:40000");
+        let other_liar = of(3, "10.3.0.2:7000", "10.1.0.1:50001", 7, true);
+        assert_eq!(other(&[client, liar, other_liar, near]), Some(3));
     }
 }

@@ -86,6 +86,8 @@ pub struct Connection {
     pub reason: Reason,
     /// Where it is in its life.
     pub state: State,
+    /// What tells that another end is of the same connection, whatever its addresses: [`Ends`](super::Ends) compares it.
+    pub session: Option<u64>,
     /// What was sent.
     pub sent: Traffic,
     /// What was received.
@@ -334,6 +336,7 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
         provider: identity.provider,
         reason: identity.reason,
         state: identity.state,
+        session: slot.session(),
         sent: Traffic { bytes: slot.sent.bytes.get(), messages: slot.sent.messages.get() },
         received: Traffic {
             bytes: slot.received.bytes.get(),

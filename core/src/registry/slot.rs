@@ -150,7 +150,9 @@ pub struct Slot {
     peer: Address,
     /// Written by `sanctl`: one more than the sequence number of the identity that is to go back to TCP. 0 if none is.
     pub(super) detach: AtomicU64,
-    _reserved_identity: [AtomicU64; 6],
+    /// Twice the inode of the memory that both ends share or last shared, and one more at the acceptor's end. 0 if there was none.
+    session: AtomicU64,
+    _reserved_identity: [AtomicU64; 5],
 
     /// What we sent.
     pub sent: Direction,
@@ -206,7 +208,8 @@ impl Slot {
             local: address(),
             peer: address(),
             detach: zero(),
-            _reserved_identity: [const { AtomicU64::new(0) }; 6],
+            session: zero(),
+            _reserved_identity: [const { AtomicU64::new(0) }; 5],
             sent: direction(),
             wakeups_sent: SharedCounter(zero()),
             wakeups_avoided: Counter(zero()),
@@ -260,6 +263,16 @@ impl Slot {
         self.fd.store(fd as u32, Ordering::Relaxed);
     }
 
+    /// Both ends use memory that has this inode. Their addresses may not tell that they are one connection's (NAT).
+    pub(crate) fn set_session(&self, inode: u64, is_acceptor: bool) {
+        self.session.store(inode << 1 | u64::from(is_acceptor), Ordering::Relaxed);
+    }
+
+    /// What [`set_session`](Self::set_session) noted.
+    pub(super) fn session(&self) -> Option<u64> {
+        Some(self.session.load(Ordering::Relaxed)).filter(|session| session >> 1 != 0)
+    }
+
     /// The descriptor. For the process itself, which need not check it.
     pub(super) fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Relaxed) as RawFd
@@ -298,6 +311,7 @@ impl Slot {
 
     /// Sets all counts to zero for a new connection. The slot is hidden.
     pub(super) fn reset(&self) {
+        self.session.store(0, Ordering::Relaxed);
         let controls = [&self.send_control, &self.receive_control];
         let suspended = [&self.suspensions.0, &self.suspended.0];
         let own = controls.into_iter().flat_map(Control::counts).chain(suspended);
@@ -340,6 +354,7 @@ impl Slot {
             }
             self.local.copy_from(&other.local);
             self.peer.copy_from(&other.peer);
+            self.session.store(other.session.load(Ordering::Relaxed), Ordering::Relaxed);
             fence(Ordering::Acquire);
             if before.is_some() && before == other.stable_sequence() {
                 break;

@@ -142,11 +142,6 @@ pub(crate) fn set_mode_of(path: &std::ffi::CStr, mode: u32) -> Result<()> {
     call!(fchmodat, libc::AT_FDCWD, path.as_ptr() as usize, mode).map(drop)
 }
 
-/// Size of an open file in bytes.
-pub fn size(fd: Fd) -> Result<u64> {
-    stat(fd).map(|s| s.st_size as u64)
-}
-
 /// Reads into memory that may be the program's. A bad pointer is EFAULT.
 pub fn read(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     call!(read, fd, to as usize, length)

@@ -35,10 +35,15 @@ pub(crate) fn is_sealed(fd: Fd) -> bool {
         && system.f_type == libc::TMPFS_MAGIC
 }
 
-/// The size in bytes of memory that is sealed, so that it cannot change any more. `None` if `fd` is something else.
-pub(crate) fn size_of(fd: Fd) -> Result<Option<u64>> {
+/// What the kernel says of memory that is sealed, so that its size cannot change any more. `None` if `fd` is something else.
+pub(crate) fn stat(fd: Fd) -> Result<Option<libc::stat>> {
     // The size is asked last, because it is sealed by then.
-    is_sealed(fd).then(|| file::size(fd)).transpose()
+    is_sealed(fd).then(|| file::stat(fd)).transpose()
+}
+
+/// Its size in bytes.
+pub(crate) fn size_of(fd: Fd) -> Result<Option<u64>> {
+    stat(fd).map(|memory| memory.map(|memory| memory.st_size as u64))
 }
 
 #[cfg(test)]

@@ -153,6 +153,7 @@ mod tests {
             provider,
             reason,
             state: State::Established,
+            session: None,
             sent: Traffic { bytes: u64::MAX, messages: 1234 },
             received: Traffic { bytes: 1999, messages: 999 },
             wakeups_sent: 5,

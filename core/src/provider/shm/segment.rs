@@ -21,6 +21,8 @@ pub(crate) struct Segment {
     slots: [u32; MOST_BUFFERS as usize],
     large: [usize; 3],
     bells: Bells,
+    /// Of its memory, which both ends have: on this host no other has it meanwhile.
+    inode: u64,
 }
 
 // SAFETY: all shared parts are atomics or raw bytes that are only copied.
@@ -29,7 +31,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    fn new(base: *mut u8, geometry: Geometry) -> Self {
+    fn new(base: *mut u8, geometry: Geometry, inode: u64) -> Self {
         let pairs = geometry.pairs_offset();
         let slot = |sequence| geometry.slot_offset(pairs, Role::Connector, sequence as u32) as u32;
         Self {
@@ -38,6 +40,7 @@ impl Segment {
             slots: std::array::from_fn(slot),
             large: geometry.large_offsets(),
             bells: Bells::NONE,
+            inode,
         }
     }
 
@@ -59,7 +62,9 @@ impl Segment {
                 return Err(SegmentError::System(e));
             }
         };
-        let segment = Self::new(base, geometry);
+        // What the kernel does not tell is not shown.
+        let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
+        let segment = Self::new(base, geometry, inode);
         if file::is_overcommit_strict() {
             segment.provide_all_small().map_err(|e| {
                 file::close(fd);
@@ -91,11 +96,12 @@ impl Segment {
     /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
     /// no access can fault; the geometry is read once.
     pub(crate) fn attach(fd: Fd) -> Result<Self, SegmentError> {
-        let sealed = sealed::size_of(fd).map_err(SegmentError::System)?;
-        let size = match sealed.map(usize::try_from) {
-            Some(Ok(size)) if size >= PAGE => size,
-            _ => return Err(SegmentError::NotASegment),
-        };
+        let sealed = sealed::stat(fd).map_err(SegmentError::System)?;
+        let (size, inode) =
+            match sealed.map(|memory| (usize::try_from(memory.st_size), memory.st_ino)) {
+                Some((Ok(size), inode)) if size >= PAGE => (size, inode),
+                _ => return Err(SegmentError::NotASegment),
+            };
         let base = file::map_shared(Some(fd), size).map_err(SegmentError::System)?;
         // SAFETY: a page is mapped at `base`, and Head fits in it (asserted below).
         let head = unsafe { &*base.cast::<Head>() };
@@ -121,7 +127,7 @@ impl Segment {
             Ok(geometry)
         })();
         let taken = checked.and_then(|geometry| {
-            let segment = Self::new(base, geometry);
+            let segment = Self::new(base, geometry, inode);
             budget::take(Cost::of(geometry)).map(|()| segment).map_err(|e| {
                 // The peer need not wait.
                 segment.agreement().decide(State::Refused);
@@ -141,6 +147,11 @@ impl Segment {
     /// The same with the bells of its two ends, which go with it.
     pub(crate) fn with_bells(self, bells: Bells) -> Self {
         Self { bells, ..self }
+    }
+
+    /// The inode of its memory, which is the same at both ends and no other segment's; 0 if that is not known.
+    pub(crate) fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// The bells of its two ends.
@@ -306,6 +317,7 @@ mod tests {
         let (made, fd) = Segment::create(GEOMETRY).unwrap();
         let seen = Segment::attach(fd).unwrap();
         assert_eq!(seen.geometry(), GEOMETRY);
+        assert_eq!((seen.inode(), made.inode()), (file::stat(fd).unwrap().st_ino, seen.inode()));
         assert!(made.agreement().decide(State::Taken));
         assert!(!seen.agreement().decide(State::Withdrawn));
         assert_eq!(seen.agreement().state(), State::Taken);

@@ -109,6 +109,7 @@ fn in_child(body: impl FnOnce() -> i32) -> i32 {
 /// Publishes a connection with a number of its own in each place.
 fn publish_numbers(slot: &Slot) {
     slot.publish(&identity(7));
+    slot.set_session(7, true);
     slot.sent.bytes.add(1000);
     slot.sent.messages.add(2);
     slot.received.bytes.add(u64::MAX);
@@ -151,6 +152,7 @@ fn published_numbers() -> Connection {
         provider: Provider::Shm,
         reason: Reason::OnSan,
         state: State::Established,
+        session: Some(15),
         sent: Traffic { bytes: 1000, messages: 2 },
         received: Traffic { bytes: u64::MAX, messages: 3 },
         wakeups_sent: 4,

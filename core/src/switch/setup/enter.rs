@@ -49,6 +49,10 @@ pub(super) fn enter(
     publish(socket, structure, Reason::OnSan);
     if let Some(stream) = socket.stream() {
         stream.publish_transfers();
+        if stream.fabric.is_none() {
+            let is_acceptor = role == Role::Acceptor;
+            socket.statistics().set_session(stream.segment.inode(), is_acceptor);
+        }
     }
     Ok(None)
 }
