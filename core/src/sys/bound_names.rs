@@ -5,9 +5,9 @@ use super::file;
 /// So many bytes of the kernel's list are read at most.
 const MOST: usize = 1 << 18;
 
-/// True if one of them is such a path. Whoever bound it may see other files than this process.
-pub(crate) fn any(is_such: impl Fn(&str) -> bool) -> bool {
-    let Ok(fd) = file::open_to_read(c"/proc/thread-self/net/unix") else { return false };
+/// Those that are such a path, and of these so many at most. Whoever bound one may see other files than this process.
+pub(crate) fn such(is_such: impl Fn(&str) -> bool, most: usize) -> Vec<String> {
+    let Ok(fd) = file::open_to_read(c"/proc/thread-self/net/unix") else { return Vec::new() };
     let (mut list, mut length) = (vec![0u8; MOST], 0);
     while length < MOST {
         let rest = &mut list[length..];
@@ -18,8 +18,9 @@ pub(crate) fn any(is_such: impl Fn(&str) -> bool) -> bool {
     }
     file::close(fd);
     // The eighth word, which may be missing.
-    let is_one = |line: &str| line.split_ascii_whitespace().nth(7).is_some_and(&is_such);
-    String::from_utf8_lossy(&list[..length]).lines().any(is_one)
+    let name = |line: &str| line.split_ascii_whitespace().nth(7).map(str::to_owned);
+    let list = String::from_utf8_lossy(&list[..length]);
+    list.lines().filter_map(name).filter(|name| is_such(name)).take(most).collect()
 }
 
 #[cfg(test)]
@@ -32,8 +33,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("sanshim-names-{}", std::process::id()));
         let _listener = UnixListener::bind(&folder).unwrap();
         let path = folder.to_str().unwrap();
-        assert!(any(|name| name == path));
-        assert!(!any(|name| name == "/nowhere/at/all"));
+        assert_eq!(such(|name| name == path, 2), [path]);
+        assert_eq!(such(|name| name == path, 0).len(), 0);
+        assert_eq!(such(|name| name == "/nowhere/at/all", 2).len(), 0);
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -4,14 +4,19 @@ use super::{identity, offer_name};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::policy;
+use crate::switch::socket::structure::{Guarded, Structure};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
 use crate::sys::{bound_names, file, folder, net, time, Errno};
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Why no process says that it has the other end.
-pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) -> Reason {
+pub(super) fn why_nobody_is_there(
+    socket: &Socket,
+    structure: &mut Structure,
+    tuple: &Tuple,
+    role: Role,
+) -> Reason {
     let (ours, theirs) = match role {
         Role::Connector => (tuple.connector, tuple.acceptor),
         Role::Acceptor => (tuple.acceptor, tuple.connector),
@@ -28,7 +33,7 @@ pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) ->
         Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
             Reason::OtherUser
         }
-        Ok(Some(owner)) if owner.inode != 0 && look_for_somebody_elsewhere() => {
+        Ok(Some(owner)) if owner.inode != 0 && is_somebody_elsewhere(structure) => {
             Reason::OtherNamespace
         }
         Ok(Some(_)) | Err(Reason::OutOfMemory) => Reason::PeerNative,
@@ -37,25 +42,46 @@ pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) ->
     }
 }
 
-/// How long (ns) an answer about the processes elsewhere holds: to ask reads the kernel's list of all Unix sockets.
+/// How long (ns) a look holds: it reads the kernel's list of all Unix sockets.
 const HOLDS: u64 = 1_000_000_000;
+/// So many names are remembered from one look to the next.
+const MOST_NAMES: usize = 64;
 
-/// True if a process of this network namespace was elsewhere when that was looked for last, a second ago at most.
-fn look_for_somebody_elsewhere() -> bool {
-    static LOOK_AGAIN: AtomicU64 = AtomicU64::new(0);
-    static FOUND: AtomicBool = AtomicBool::new(false);
-    let now = time::now();
-    if now >= LOOK_AGAIN.load(Relaxed) {
-        FOUND.store(is_somebody_elsewhere(), Relaxed);
-        LOOK_AGAIN.store(now + HOLDS, Relaxed);
+/// The names of offer sockets that this process did not see, when it looked last.
+struct OutOfSight {
+    names: Vec<String>,
+    look_again: u64,
+    /// One of them was out of sight in the look before, too.
+    stays: bool,
+}
+
+static OUT_OF_SIGHT: Guarded<OutOfSight> = Guarded::new(OutOfSight::new());
+
+impl OutOfSight {
+    const fn new() -> Self {
+        OutOfSight { names: Vec::new(), look_again: 0, stays: false }
     }
-    FOUND.load(Relaxed)
+
+    /// True if one stays out of sight, as two looks say that are a second apart at least. A process that exits removes its
+    /// name before the kernel closes the socket, and so has one that is out of sight for a moment.
+    fn look(&mut self, now: u64, names: impl FnOnce() -> Vec<String>) -> bool {
+        if now >= self.look_again {
+            let names = names();
+            self.stays = names.iter().any(|name| self.names.contains(name));
+            (self.names, self.look_again) = (names, now + HOLDS);
+        }
+        self.stays
+    }
 }
 
 /// True if a process of this network namespace has an offer socket where this one sees no files of that name: its folder is
 /// another one, as a container's /dev/shm is.
-fn is_somebody_elsewhere() -> bool {
-    bound_names::any(|name| offer_name::is_one(name) && is_out_of_sight(policy::folder(), name))
+fn is_somebody_elsewhere(structure: &mut Structure) -> bool {
+    OUT_OF_SIGHT.get(structure).look(time::now(), || {
+        let is_such =
+            |name: &str| offer_name::is_one(name) && is_out_of_sight(policy::folder(), name);
+        bound_names::such(is_such, MOST_NAMES)
+    })
 }
 
 /// Anybody binds sockets of any path, such as one of a file system that never answers. So what is not in the folder where this
@@ -93,5 +119,21 @@ mod tests {
         assert!(is_out(&format!("{own}/../sanshim-user-7/there")));
         assert!(is_out("/dev/shm/sanshim-user-0/there") && is_out("there"));
         fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_name_is_elsewhere_once_two_looks_a_second_apart_agree() {
+        let mut out = OutOfSight::new();
+        let these = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let unasked = || panic!("the last look holds");
+        assert!(!out.look(1, || these(&["exits"])));
+        assert!(!out.look(HOLDS, unasked));
+        // The next one that exits has another name.
+        assert!(!out.look(1 + HOLDS, || these(&["exits, too", "stays"])));
+        assert!(!out.look(2 * HOLDS, unasked));
+        assert!(out.look(3 * HOLDS, || these(&["stays"])));
+        assert!(out.look(4 * HOLDS - 1, unasked));
+        assert!(!out.look(4 * HOLDS, || these(&[])));
+        assert!(!out.look(5 * HOLDS, || these(&["stays"])), "it was away");
     }
 }

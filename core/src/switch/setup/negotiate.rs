@@ -124,7 +124,7 @@ pub(super) fn step(socket: &Socket) {
         Some(Negotiation::Advertised { tuple, names, looks }) => {
             acceptor::look_for_offer(socket, &mut structure, tuple, names, looks).map_err(|why| {
                 match why {
-                    Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+                    Reason::PeerNative => why_nobody_is_there(socket, &mut structure, &tuple, role),
                     why => why,
                 }
             })
@@ -288,7 +288,7 @@ fn begin(
         Role::Connector => connector::offer(socket, &tuple),
     };
     begun.map_err(|why| match why {
-        Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+        Reason::PeerNative => why_nobody_is_there(socket, structure, &tuple, role),
         why => why,
     })
 }
