@@ -13,6 +13,8 @@ use std::fmt::Write;
 
 /// Bytes of the pipe: so many rings fit. The kernel keeps one page.
 const SIZE: usize = 4096;
+/// Who has a way to a bell may open it.
+const MODE: u32 = 0o666;
 /// Longest link that names a pipe.
 const NAME: usize = 32;
 
@@ -24,8 +26,8 @@ pub(crate) fn make() -> Result<(Fd, Fd)> {
     let (read_end, write_end) = pipe::pipe()?;
     let _ = call!(fcntl, read_end, libc::F_SETPIPE_SZ, SIZE);
     // The other end may be another user's, as a server's is that gave up root. Nobody else has a way to the pipe.
-    let _ = file::set_mode(read_end, 0o666);
-    let own = open_anew(read_end);
+    let _ = file::set_mode(read_end, MODE);
+    let own = name_of(read_end).and_then(|name| open_anew(&name));
     file::close(write_end);
     match own {
         Ok(own) => Ok((own, read_end)),
@@ -39,12 +41,17 @@ pub(crate) fn make() -> Result<(Fd, Fd)> {
 /// This end's descriptor of a bell that another process passed. The one passed stays open.
 ///
 /// # Errors
-/// EBADF if it is no pipe; otherwise as [`make`].
+/// EBADF if it is no pipe; EACCES if whoever passed it may not read and write it by himself; otherwise as [`make`].
 pub(crate) fn adopt(passed: Fd) -> Result<Fd> {
     if !may_be(passed) {
         return Err(Errno(libc::EBADF));
     }
-    open_anew(passed)
+    let name = name_of(passed)?;
+    // Root may open any pipe that it is handed one end of, such as the one that others write their log to.
+    if file::stat(passed)?.st_mode & MODE != MODE {
+        return Err(Errno(libc::EACCES));
+    }
+    open_anew(&name)
 }
 
 /// True if `fd` is a pipe, which a close does not wait for, nor anything else. Asks no file system, which could be another
@@ -81,9 +88,13 @@ pub(crate) fn silence(bell: Fd) -> bool {
     rang
 }
 
-/// A description of this process's own, of the pipe behind `pipe`.
-fn open_anew(pipe: Fd) -> Result<Fd> {
-    let mut path = smallvec::SmallVec::<[u8; NAME]>::new();
+/// Where a pipe is opened anew.
+type Path = smallvec::SmallVec<[u8; NAME]>;
+
+/// # Errors
+/// EBADF if it is a named pipe, whose file system would be asked.
+fn name_of(pipe: Fd) -> Result<Path> {
+    let mut path = Path::new();
     let _ = write!(Text(&mut path), "/proc/self/fd/{pipe}\0");
     let mut name = [0u8; NAME];
     let n = call!(
@@ -93,15 +104,16 @@ fn open_anew(pipe: Fd) -> Result<Fd> {
         name.as_mut_ptr() as usize,
         name.len()
     )?;
-    if !name[..n].starts_with(b"pipe:[") {
-        // A named pipe, whose file system would be asked.
-        return Err(Errno(libc::EBADF));
-    }
+    name[..n].starts_with(b"pipe:[").then_some(path).ok_or(Errno(libc::EBADF))
+}
+
+/// A description of this process's own.
+fn open_anew(path: &Path) -> Result<Fd> {
     let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
     call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).map(|fd| fd as Fd)
 }
 
-struct Text<'a>(&'a mut smallvec::SmallVec<[u8; NAME]>);
+struct Text<'a>(&'a mut Path);
 
 impl Write for Text<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
@@ -129,6 +141,18 @@ mod tests {
         assert_eq!(file::stat(passed).map(|status| status.st_mode & 0o777), Ok(0o666));
         file::close(own);
         file::close(passed);
+    }
+
+    /// Root could open it, and who passed one end of it could not.
+    #[test]
+    fn a_pipe_that_its_maker_keeps_to_himself_is_none() {
+        let (read_end, write_end) = pipe::pipe().unwrap();
+        for end in [read_end, write_end] {
+            assert_eq!(adopt(end), Err(Errno(libc::EACCES)));
+        }
+        file::set_mode(read_end, MODE).unwrap();
+        let opened = adopt(write_end).unwrap();
+        [read_end, write_end, opened].into_iter().for_each(file::close);
     }
 
     #[test]
