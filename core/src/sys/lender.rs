@@ -75,6 +75,13 @@ impl Rights {
     }
 }
 
+/// As which user a process acts now, as far as /proc shows.
+pub(super) fn effective_user(pid: u32) -> Option<u32> {
+    let mut buffer = [0; 4096];
+    let [_, effective, ..] = Rights::parse(read(pid, "status", &mut buffer)?)?.users;
+    effective.try_into().ok()
+}
+
 /// When a process began.
 fn began(pid: u32) -> Option<u64> {
     const FIELDS_BETWEEN: usize = 19;

@@ -22,6 +22,7 @@ pub mod hidden;
 pub mod jump;
 pub(crate) mod lender;
 pub(crate) mod limits;
+pub(crate) mod listener_user;
 pub mod lock;
 pub mod lock_order;
 pub mod mounts;

@@ -9,7 +9,8 @@
 //!    a proof must show that the connector has the other end ([`apart`](super::apart)). The connector sees that the kernel
 //!    tracks the connection, too, and takes part.
 //!
-//! Of an acceptor the connector asks only whether it is the user's who has the socket there. Where addresses are
+//! Of an acceptor the connector asks only whether it is the user's who has the socket there. One that listened as root, and has
+//! given that up since, is not root's. Where addresses are
 //! translated, or the ends are in different network namespaces, none of this is asked: the proof shows it to both ends.
 //! Any other doubt keeps a connection on TCP.
 
@@ -41,15 +42,25 @@ pub(super) fn is_connectors(accepted: Fd, tuple: &Tuple, cookie: u64, uid: u32) 
     matches!(found, Ok(Some(owner)) if owner.cookie == cookie && may_have(uid, owner))
 }
 
-/// Whether a process of user `uid` may have the acceptor's end of the connection of the connector's socket `made`.
+/// Whether a process that listened as user `uid`, and `acts_as` one now, may have the acceptor's end of the connection of the
+/// connector's socket `made`.
 ///
 /// # Errors
-/// [`Reason::Unproven`] if the kernel shows no such end here, [`Reason::OtherUser`] if it is another user's,
-/// [`Reason::OutOfMemory`] without a descriptor to ask by.
-pub(super) fn is_acceptors(made: Fd, tuple: &Tuple, uid: u32) -> Result<(), Reason> {
+/// [`Reason::Unproven`] if the kernel shows no such end here, or who listened as root is not root, nor the socket's user, as far as is
+/// known; [`Reason::OtherUser`] if it is another user's, [`Reason::OutOfMemory`] without a descriptor to ask by.
+pub(super) fn is_acceptors(
+    made: Fd,
+    tuple: &Tuple,
+    uid: u32,
+    acts_as: impl FnOnce() -> Option<u32>,
+) -> Result<(), Reason> {
     match look(made, tuple.acceptor, tuple.connector)? {
         None => Err(Reason::Unproven),
-        Some(owner) if may_have(uid, owner) => Ok(()),
+        Some(owner) if owner.uid == uid => Ok(()),
+        Some(owner) if uid == 0 => match acts_as() {
+            Some(now) if may_have(now, owner) => Ok(()),
+            _ => Err(Reason::Unproven),
+        },
         Some(_) => Err(Reason::OtherUser),
     }
 }
@@ -68,7 +79,7 @@ pub(super) fn look(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Opti
     }
 }
 
-/// A process of root may have been given anybody's socket; one that root started shows itself as root's.
+/// A process of root may have been given anybody's socket.
 fn may_have(uid: u32, owner: Owner) -> bool {
     uid == 0 || owner.uid == uid
 }
@@ -100,11 +111,35 @@ mod tests {
         assert!(!is_connectors(fd, &tuple, cookie, uid + 1));
         assert!(!is_connectors(fd, &tuple, cookie + 1, uid));
         let made = connector.as_raw_fd();
-        assert_eq!(is_acceptors(made, &tuple, uid), Ok(()));
-        assert_eq!(is_acceptors(made, &tuple, uid + 1), Err(Reason::OtherUser));
+        let unasked = || panic!("it shows itself as its user's");
+        assert_eq!(is_acceptors(made, &tuple, uid, unasked), Ok(()));
+        assert_eq!(is_acceptors(made, &tuple, uid + 1, unasked), Err(Reason::OtherUser));
         drop(accepted);
         drop(connector);
         let turned = Tuple { connector: tuple.acceptor, acceptor: ([0; 16], 9).into() };
-        assert_eq!(is_acceptors(fd, &turned, uid), Err(Reason::Unproven));
+        assert_eq!(is_acceptors(fd, &turned, uid, unasked), Err(Reason::Unproven));
+    }
+
+    #[test]
+    fn who_listened_as_root_and_gave_that_up_has_its_own_sockets_alone() {
+        if crate::sys::process::euid() != 0 {
+            eprintln!("not run: another user's socket needs root");
+            return;
+        }
+        const OWNER: u32 = 54321;
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // A socket is of the user that the thread accepts as.
+        let accept = || {
+            // SAFETY: no pointers; it is this thread's own.
+            unsafe { libc::syscall(libc::SYS_setfsuid, OWNER) };
+            listener.accept().unwrap().0
+        };
+        let accepted = std::thread::scope(|scope| scope.spawn(accept).join().unwrap());
+        let tuple = Tuple::of_accepted(accepted.as_raw_fd()).unwrap();
+        let may = |now| is_acceptors(connector.as_raw_fd(), &tuple, 0, || now);
+        assert_eq!((may(Some(0)), may(Some(OWNER))), (Ok(()), Ok(())));
+        assert_eq!(may(Some(OWNER + 1)), Err(Reason::Unproven), "it is another user's");
+        assert_eq!(may(None), Err(Reason::Unproven));
     }
 }

@@ -12,6 +12,7 @@ use crate::switch::socket::names::{Names, Reach};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::caller;
+use crate::sys::listener_user;
 use crate::sys::packet;
 use crate::sys::user_folder::UserFolder;
 use crate::sys::{file, hidden, net, process, Errno, Fd, Result};
@@ -199,11 +200,13 @@ pub(super) fn offer(
         let is_apart = match lead.reach {
             Reach::Host => true,
             Reach::Namespace if lead.name != *tuple => true,
-            Reach::Namespace => match identity::is_acceptors(socket, tuple, uid) {
-                // Its address is translated, if the kernel has no such end.
-                Err(Reason::Unproven) => true,
-                known => known.map(|()| false)?,
-            },
+            Reach::Namespace => {
+                match identity::is_acceptors(socket, tuple, uid, || listener_user::of(fd)) {
+                    // Its address is translated, if the kernel has no such end; or a server that gave up root hides what it is.
+                    Err(Reason::Unproven) => true,
+                    known => known.map(|()| false)?,
+                }
+            }
         };
         let cookie = net::cookie(socket).map_err(|_| Reason::Unproven)?;
         let cookie = NonZeroU64::new(cookie).filter(|_| !is_apart);
