@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use super::kernel::{self, Fd};
 use super::layout::{Header, VERSION};
 use super::publisher::Publisher;
+use crate::sys::folder::MOST_NAMES;
 
 /// Of so many files each process is asked for.
 const ASKED_FOR: usize = 64;
@@ -18,10 +19,14 @@ const SHARE: u32 = 16;
 pub(super) fn sweep(folder: &Fd, own_namespace: u64, turn: u32) {
     let is_known_gone =
         |one: &Publisher| one.namespace != own_namespace || kernel::is_gone(one.pid);
-    let mut before = 0;
+    let (mut names, mut before) = (0, 0);
     // The stack may be a small one.
     let mut entries = [0; 1024];
     while let Ok(length @ 1..) = kernel::read_entries(folder, &mut entries) {
+        names += Names(&entries[..length]).count() as u32;
+        if names > MOST_NAMES {
+            return;
+        }
         for one in Names(&entries[..length]).filter_map(Publisher::parse) {
             before += 1;
             if !is_asked_for(one.pid, before - 1, turn) || !is_known_gone(&one) {

@@ -21,7 +21,7 @@ pub(crate) fn open_above(path: &CStr) -> Result<Fd> {
 }
 
 /// Opens what has that path below an open folder. Somebody else may rule there: neither a symbolic link nor another file system,
-/// which could make the caller wait, leads away from the folder.
+/// which could make the caller wait, leads away from the folder. What is made (O_CREAT) everybody may read.
 ///
 /// # Errors
 /// ELOOP for a symbolic link, EXDEV for another file system.
@@ -29,16 +29,34 @@ pub(crate) fn open_within(above: Fd, path: &CStr, flags: i32) -> Result<Fd> {
     // SAFETY: plain data, of which zero is a valid value.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (flags | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+    how.mode = if flags & libc::O_CREAT != 0 { 0o644 } else { 0 };
     how.resolve = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_XDEV;
     let (at, size) = (&raw const how as usize, size_of_val(&how));
     match call!(openat2, above, path.as_ptr() as usize, at, size) {
         // It comes with Linux 5.6, and filters may forbid it.
         Err(Errno(libc::ENOSYS | libc::EPERM)) => {
-            call!(openat, above, path.as_ptr() as usize, how.flags, 0)
+            call!(openat, above, path.as_ptr() as usize, how.flags, how.mode)
         }
         opened => opened,
     }
     .map(|fd| fd as Fd)
+}
+
+/// A path of what is open, for calls that take a path alone: whatever has its name by now, they come to this. Allocates nothing.
+pub(crate) struct OpenedPath([u8; 32]);
+
+impl OpenedPath {
+    pub(crate) fn of(opened: Fd) -> OpenedPath {
+        let mut path = [0; 32];
+        // A zero stays behind the number, which has ten digits at most.
+        let _ =
+            std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/self/fd/{opened}"));
+        OpenedPath(path)
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    }
 }
 
 /// What the kernel knows of a path by itself. No file system is asked: one that a program serves may not answer. A symbolic link
@@ -121,11 +139,16 @@ pub(crate) fn remove_from(folder: Fd, name: &CStr) -> Result<()> {
     call!(unlinkat, folder, name.as_ptr() as usize, 0).map(drop)
 }
 
-/// Calls `each` with every name in a folder that was just opened.
+/// So many names of a folder are looked at. Whoever may make names in it may make any number.
+pub(crate) const MOST_NAMES: u32 = 16_384;
+
+/// Calls `each` with every name in a folder that was just opened, and with [`MOST_NAMES`] at most.
 pub(crate) fn each_name(folder: Fd, mut each: impl FnMut(&CStr)) -> Result<()> {
+    let mut names = 0;
     each_name_while(folder, |name| {
         each(name);
-        true
+        names += 1;
+        names < MOST_NAMES
     })
 }
 
@@ -153,5 +176,26 @@ pub(crate) fn each_name_while(folder: Fd, mut each: impl FnMut(&CStr) -> bool) -
             let length = u16::from_ne_bytes([rest[LENGTH], rest[LENGTH + 1]]) as usize;
             rest = rest.get(length.max(1)..).unwrap_or(&[]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_names_are_looked_at_than_a_limit() {
+        let path = format!("/dev/shm/sanshim-names-test-{}", std::process::id());
+        std::fs::create_dir(&path).unwrap();
+        for number in 0..MOST_NAMES {
+            std::fs::write(format!("{path}/{number}"), "").unwrap();
+        }
+        let opened = open(&std::ffi::CString::new(path.as_str()).unwrap()).unwrap();
+        let mut names = 0;
+        each_name(opened, |_| names += 1).unwrap();
+        file::close(opened);
+        std::fs::remove_dir_all(path).unwrap();
+        // The folder itself and the one above have names, too.
+        assert_eq!(names, MOST_NAMES);
     }
 }

@@ -6,7 +6,7 @@
 //! program may serve it, which says whose it is, and need not answer. A number means one user only in the initial user namespace: in
 //! another, each without a number of his own has the same one, and has no folder.
 
-use super::folder::Known;
+use super::folder::{Known, OpenedPath};
 use super::{file, folder, process, Errno, Fd, Result};
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -125,9 +125,21 @@ impl UserFolder {
         let folder = found().ok_or(Errno(libc::EPERM))?;
         // The umask may have taken bits away, and it may be a library's that came before.
         if Known::of(folder.as_c_str())?.mode & 0o777 != MODE {
-            file::set_mode_of(folder.as_c_str(), MODE)?;
+            folder.set_mode(uid)?;
         }
         Ok(folder)
+    }
+
+    /// Sets its mode, if it is that user's. A process of the user's in a container may have put a link in its place since.
+    fn set_mode(&self, uid: u32) -> Result<()> {
+        let opened = self.open_name(c".", libc::O_PATH)?;
+        let is_its = |it: libc::stat| folder::is_private(it.st_mode, it.st_uid, uid);
+        let set = match file::stat(opened).is_ok_and(is_its) {
+            true => file::set_mode_of(OpenedPath::of(opened).as_c_str(), MODE),
+            false => Err(Errno(libc::EPERM)),
+        };
+        file::close(opened);
+        set
     }
 
     /// True if only that user makes and removes names in it, and it lies in the file system of that device.
@@ -243,6 +255,26 @@ mod tests {
         fs::remove_file(&usual).unwrap();
         fs::create_dir(&usual).unwrap();
         assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), usual);
+    }
+
+    #[test]
+    fn a_link_in_a_folders_place_leads_no_mode_elsewhere() {
+        use std::os::unix::fs::{symlink, PermissionsExt};
+        let (base, uid) = (Base::new("link"), process::euid());
+        let made = UserFolder::make_of(&base.0, uid).unwrap();
+        let elsewhere = base.at("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_dir(made.as_str()).unwrap();
+        symlink(&elsewhere, made.as_str()).unwrap();
+        assert_eq!(made.set_mode(uid), Err(Errno(libc::ELOOP)));
+        let mode = || fs::metadata(&elsewhere).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        fs::remove_file(made.as_str()).unwrap();
+        fs::rename(&elsewhere, made.as_str()).unwrap();
+        assert_eq!(made.set_mode(uid + 1), Err(Errno(libc::EPERM)));
+        assert_eq!(made.set_mode(uid), Ok(()));
+        assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), made.as_str());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! A process that is killed, or that changed its user, leaves its name behind. Nobody is found there any more, and the
 //! next processes of that user remove it.
 
+use crate::sys::folder::OpenedPath;
 use crate::sys::packet::{self, Name};
 use crate::sys::user_folder::{user_in, UserFolder, PREFIX};
 use crate::sys::{access_list, file, folder, hidden, process, Errno, Fd, Result};
@@ -58,8 +59,7 @@ fn connect_in(folder: &UserFolder, socket: Fd, number: [u64; 2]) -> Result<()> {
     // That user may have put a link there, to somebody else's socket or to a file system that never answers. What was opened
     // is connected to, by whichever name.
     let opened = folder.open_name(&text(name_of(number)), libc::O_PATH)?;
-    let connected =
-        packet::connect(socket, &Name::of_file(&text(format!("/proc/self/fd/{opened}"))));
+    let connected = packet::connect(socket, &Name::of_file(OpenedPath::of(opened).as_c_str()));
     file::close(opened);
     connected
 }
@@ -73,12 +73,11 @@ impl OfferName {
     fn bind_in(folder: &str, uid: u32, number: [u64; 2]) -> Result<(Fd, OfferName)> {
         let (file, path) = (name_of(number), format!("{folder}/{}", name_of(number)));
         let opened = hidden::keep(open(&text(folder.to_owned()), uid)?);
-        sweep(folder, opened, &file);
+        sweep(opened, &file);
         let name = OfferName { folder: opened, file: text(file), path: text(path) };
         let bound = packet::bind_privately(&Name::of_file(&name.path));
         let made = bound.and_then(|socket| {
-            // The umask may have taken the owner's rights away.
-            file::set_mode_of(&name.path, 0o600).map(|()| socket).inspect_err(|_| {
+            name.give_to_owner().map(|()| socket).inspect_err(|_| {
                 file::close(socket);
                 name.remove();
             })
@@ -92,6 +91,23 @@ impl OfferName {
         }
     }
 
+    /// The umask may have taken the owner's rights away.
+    fn give_to_owner(&self) -> Result<()> {
+        self.with_socket(|path| file::set_mode_of(path, 0o600))
+    }
+
+    /// Calls `act` with a path of the socket that has the name. A process of this user may rule in a container and have the folder:
+    /// what it puts in the socket's place gets no rights from this one.
+    fn with_socket(&self, act: impl FnOnce(&CStr) -> Result<()>) -> Result<()> {
+        let opened = folder::open_within(self.folder, &self.file, libc::O_PATH)?;
+        let done = match is_socket_of(opened, process::euid()) {
+            true => act(OpenedPath::of(opened).as_c_str()),
+            false => Err(Errno(libc::EPERM)),
+        };
+        file::close(opened);
+        done
+    }
+
     /// Lets processes of those users come as well.
     ///
     /// # Errors
@@ -100,7 +116,7 @@ impl OfferName {
         if users.is_empty() {
             return Ok(());
         }
-        access_list::let_write(&self.path, users)
+        self.with_socket(|path| access_list::let_write(path, users))
     }
 
     /// False once somebody removed it: nobody finds the socket.
@@ -122,6 +138,12 @@ impl OfferName {
     }
 }
 
+/// True if `opened` is the file of a Unix socket, and that user's.
+fn is_socket_of(opened: Fd, uid: u32) -> bool {
+    file::stat(opened)
+        .is_ok_and(|it| it.st_mode & libc::S_IFMT == libc::S_IFSOCK && it.st_uid == uid)
+}
+
 /// Opens the user's folder.
 fn open(path: &CStr, uid: u32) -> Result<Fd> {
     let opened = folder::open(path)?;
@@ -135,22 +157,24 @@ fn open(path: &CStr, uid: u32) -> Result<Fd> {
 
 /// Removes the names of processes that are gone, of those that begin as this process's own does: a sixteenth. So about
 /// sixteen are left however many processes are killed, and where thousands live a new one does not ask for them all.
-fn sweep(path: &str, folder: Fd, own: &str) {
+fn sweep(folder: Fd, own: &str) {
     let _ = folder::each_name(folder, |name| {
         // Other things are in the folder, too.
         let is_like_ours =
             name.to_bytes().len() == own.len() && name.to_bytes().first() == own.as_bytes().first();
-        if is_like_ours
-            && folder::is_older(folder, name, MADE_WITHIN)
-            && packet::probe_abandoned(&name_in(path, name))
-        {
+        if is_like_ours && folder::is_older(folder, name, MADE_WITHIN) && is_nobodys(folder, name) {
             let _ = folder::remove_from(folder, name);
         }
     });
 }
 
-fn name_in(folder: &str, file: &CStr) -> Name {
-    Name::of_file(&text(format!("{folder}/{}", file.to_string_lossy())))
+/// True of the name of a socket that nobody listens at. A link is not followed: it may lead to where nobody answers.
+fn is_nobodys(folder: Fd, name: &CStr) -> bool {
+    let Ok(opened) = folder::open_within(folder, name, libc::O_PATH) else { return false };
+    let is_nobodys = is_socket_of(opened, process::euid())
+        && packet::probe_abandoned(&Name::of_file(OpenedPath::of(opened).as_c_str()));
+    file::close(opened);
+    is_nobodys
 }
 
 #[cfg(test)]
@@ -193,8 +217,9 @@ mod tests {
     fn make_old(path: &Path) {
         let path = text(path.to_string_lossy().into_owned());
         let times = [libc::timespec { tv_sec: 1_000_000_000, tv_nsec: 0 }; 2];
+        let (at, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_NOFOLLOW);
         // SAFETY: a path, and two times.
-        let done = unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), 0) };
+        let done = unsafe { libc::utimensat(at, path.as_ptr(), times.as_ptr(), flags) };
         assert_eq!(done, 0);
     }
 
@@ -209,6 +234,26 @@ mod tests {
         assert!(name.is_there());
         name.remove();
         assert!(!name.is_there() && !folder.has([1, 2]));
+        name.close();
+        file::close(socket);
+    }
+
+    #[test]
+    fn what_lies_in_a_names_place_gets_no_rights() {
+        let (folder, elsewhere) = (Folder::new("place"), Folder::new("elsewhere"));
+        let (socket, name) = folder.bind([1, 2]).unwrap();
+        let (file, place) = (elsewhere.path().join("file"), folder.path().join(name_of([1, 2])));
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let put_there: [&dyn Fn() -> std::io::Result<()>; 2] =
+            [&|| std::os::unix::fs::symlink(&file, &place), &|| fs::hard_link(&file, &place)];
+        for put_there in put_there {
+            fs::remove_file(&place).unwrap();
+            put_there().unwrap();
+            assert!(name.admit(&[7]).is_err() && name.give_to_owner().is_err());
+            // A list of users would show in the group's rights.
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        }
         name.close();
         file::close(socket);
     }
@@ -246,8 +291,14 @@ mod tests {
             }
             name.close();
         }
+        // It leads to one where nobody listens either.
+        let linked = [SEVENTH, 5];
+        let link = folder.path().join(name_of(linked));
+        std::os::unix::fs::symlink(name_of(unlike), &link).unwrap();
+        make_old(&link);
         let (socket, name) = folder.bind(own).unwrap();
         assert!(!folder.has(dead));
+        assert!(folder.has(linked), "a link is not followed");
         assert_eq!(poll::poll_one(listener, libc::POLLIN), Ok(0), "nobody waits there");
         for (number, why) in [
             (young, "its process may be about to listen"),

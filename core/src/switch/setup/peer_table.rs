@@ -71,15 +71,10 @@ fn name(table: Table) -> CString {
     CString::new(name).unwrap_or_default()
 }
 
-fn path(folder: &UserFolder, table: Table) -> CString {
-    let path = format!("{}/{}", folder.as_str(), name(table).to_string_lossy());
-    CString::new(path).unwrap_or_default()
-}
-
 /// Opens this user's own, to put entries in.
 pub(super) fn open_own(folder: &UserFolder, table: Table) -> Result<Fd> {
-    const FLAGS: i32 = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let open = |flags| file::open(&path(folder, table), flags, 0o644);
+    const FLAGS: i32 = libc::O_RDWR | libc::O_NONBLOCK;
+    let open = |flags| folder.open_name(&name(table), flags);
     let fd = match open(FLAGS) {
         // Who adds a table takes away those that are forgotten: so they do not grow in number, and others need not look.
         Err(Errno(libc::ENOENT)) => {
@@ -180,6 +175,11 @@ mod tests {
     use crate::sys::user_folder::SHARED_MEMORY;
     use std::time::SystemTime;
 
+    fn path(folder: &UserFolder, table: Table) -> CString {
+        let path = format!("{}/{}", folder.as_str(), name(table).to_string_lossy());
+        CString::new(path).unwrap()
+    }
+
     fn found(uid: u32, table: Table, name: &Tuple) -> Option<Entry> {
         find(SHARED_MEMORY, uid, table, &[*name]).map(|(_, entry)| entry)
     }
@@ -224,6 +224,20 @@ mod tests {
         let [connector, acceptor] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
         assert_eq!(found(uid, Table::Namespace(namespace), &Tuple { connector, acceptor }), None);
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_a_folders_place_leads_no_table_elsewhere() {
+        let base = format!("/dev/shm/sanshim-table-test-{}", process::pid());
+        let elsewhere = format!("{base}/elsewhere");
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        let at = CString::new(base.as_str()).unwrap();
+        let folder = UserFolder::make_in(&at).unwrap();
+        std::fs::remove_dir(folder.as_str()).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.as_str()).unwrap();
+        assert_eq!(open_own(&folder, Table::Host), Err(Errno(libc::ELOOP)));
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+        std::fs::remove_dir_all(base).unwrap();
     }
 
     #[test]
