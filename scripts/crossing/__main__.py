@@ -14,6 +14,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
 import namespaces
 import paths
 import podman
+import recipes
 import served
 from processes import Failure, Stage
 
@@ -48,6 +49,8 @@ class Stream:
         return f"{self.direction}, {self.largest} bytes, {self.pause} µs"
 
 
+# Names for --only besides those of paths.
+SERVERS, RECIPES = "servers", "recipes"
 # With --short the first so many of them.
 SHORT_STREAMS = 6
 # Slow and quick ones, small and large, and those that flow without a pause.
@@ -59,7 +62,7 @@ MOVED = re.compile(r"provider=shm reason=on-san")
 def options():
     parser = argparse.ArgumentParser(prog="scripts/cross")
     parser.add_argument("--connections", type=int, default=USUAL)
-    parser.add_argument("--only", action="append", choices=[path.name for path in paths.PATHS])
+    parser.add_argument("--only", action="append", choices=[*(path.name for path in paths.PATHS), SERVERS, RECIPES])
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path)
@@ -158,13 +161,10 @@ def judge(path, stream, asked, answered, count):
     return ""
 
 
-def serve(cross, may_translate):
+def serve(cross, others, may_translate):
     """Servers as people run them, in containers; what went wrong."""
     wrong = []
-    by_podman = podman.Podman(cross)
-    if why := by_podman.begin():
-        print(f"left out: podman, {why}; its containers are made by unshare alone", file=sys.stderr)
-    for maker in (served.Served(cross), *([] if why else [by_podman])):
+    for maker in (served.Served(cross), *others):
         for kind in served.KINDS:
             for place in maker.places:
                 if place.is_translated and not may_translate:
@@ -174,6 +174,16 @@ def serve(cross, may_translate):
                 print(f"{name:40} on the SAN {asked:6} {answered:6}", flush=True)
                 if not (asked and answered):
                     wrong.append(f"{name}: no connection came to the SAN")
+    return wrong
+
+
+def follow(by_podman):
+    """What the documentation tells people to write; what went wrong."""
+    wrong = []
+    for name, (asked, answered) in recipes.Recipes(by_podman).over():
+        print(f"{name:40} on the SAN {asked:6} {answered:6}", flush=True)
+        if not (asked and answered):
+            wrong.append(f"{name}: no connection came to the SAN")
     return wrong
 
 
@@ -200,8 +210,14 @@ def main():
                 name = f"{path.name}, {stream or 'both ways'}"
                 print(f"{name:45} {count:6} connections, on the SAN {asked:6} {answered:6}  {time.monotonic() - began:6.1f} s  {why}", flush=True)
                 wrong += [f"{name}: {why}"] if why else []
-        if not chosen.only:
-            wrong += serve(cross, may_translate)
+        if not chosen.only or {SERVERS, RECIPES} & set(chosen.only):
+            with podman.Podman(cross) as by_podman:
+                if why := by_podman.begin():
+                    print(f"left out: podman, {why}; containers are made by unshare alone", file=sys.stderr)
+                if not chosen.only or SERVERS in chosen.only:
+                    wrong += serve(cross, [] if why else [by_podman], may_translate)
+                if not why and (not chosen.only or RECIPES in chosen.only):
+                    wrong += follow(by_podman)
         if chosen.keep:
             chosen.keep.mkdir(parents=True, exist_ok=True)
             for log in stage.folder.glob("*.log"):

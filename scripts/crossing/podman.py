@@ -5,10 +5,11 @@ import subprocess
 
 import namespaces
 import paths
+import recipes
 from processes import Failure
 from served import Served
 
-NEEDS = "podman", "crun", "netavark"
+NEEDS = "podman", "crun", "netavark", "iptables"
 NETWORKS = {"one": "10.97.1", "other": "10.97.2"}
 SERVER = "server"
 # By its own network's gateway the client reaches what the host publishes.
@@ -20,6 +21,12 @@ PLACES = [
 SETTINGS = """[network]
 network_backend = "netavark"
 network_config_dir = "{nets}"
+[containers]
+cgroups = "no-conmon"
+log_driver = "k8s-file"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+infra_image = "{infra}"
 """
 # No manager of control groups is here, and no journal.
 OPTIONS = ["--cgroups=disabled", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--log-driver=k8s-file"]
@@ -36,7 +43,7 @@ class Podman(Served):
         super().__init__(cross)
         own = self.stage.folder / "podman"
         (own / "nets").mkdir(parents=True)
-        (own / "containers.conf").write_text(SETTINGS.format(nets=own / "nets"))
+        (own / "containers.conf").write_text(SETTINGS.format(nets=own / "nets", infra=recipes.BASES[0]))
         self.stage.environment["CONTAINERS_CONF"] = str(own / "containers.conf")
         self.podman = ["podman", "--root", own / "root", "--runroot", own / "run", "--cgroup-manager=cgroupfs", "--events-backend=file"]
 
@@ -53,6 +60,15 @@ class Podman(Served):
         except (Failure, OSError) as why:
             return str(why).strip().splitlines()[-1]
         return ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Nothing of it stays mounted in the stage's folder."""
+        for command in (("pod", "rm", "-f", "-a"), ("rm", "-f", "-a", "-t", "0")):
+            subprocess.run([*self.podman, *command], env=self.stage.environment, capture_output=True, check=False)
+        subprocess.run(["umount", "-l", self.stage.folder / "podman/root/overlay"], capture_output=True, check=False)
 
     def command(self, network, command, log, user, *options):
         variables = [word for one in self.cross.variables(log) for word in ("-e", one)]
