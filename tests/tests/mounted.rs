@@ -23,8 +23,18 @@ fn is_possible() -> bool {
 }
 
 fn behind(mounted: &str, others: &str, inner: &Command) -> Output {
+    with_mounts(&[MOUNT, "sh", mounted, others], inner)
+}
+
+/// With a shared memory of its own, and a folder there.
+fn behind_nothing(inner: &Command) -> Output {
+    const SCRIPT: &str = "mount -t tmpfs none /dev/shm; mkdir /dev/shm/other; exec \"$@\"";
+    with_mounts(&[SCRIPT, "sh"], inner)
+}
+
+fn with_mounts(script: &[&str], inner: &Command) -> Output {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", MOUNT, "sh", mounted, others]);
+    command.args(["--mount", "sh", "-ec"]).args(script);
     command.arg(inner.get_program()).args(inner.get_args());
     for (name, value) in inner.get_envs() {
         match value {
@@ -82,6 +92,18 @@ fn a_folder_of_the_configuration_that_a_program_serves_is_left_alone() {
         with_folder(folder, program.args(["-c", changes]));
     }
     std::fs::remove_file(link).expect("the link");
+}
+
+#[test]
+fn sanctl_waits_for_no_program_whose_file_is_not_served() {
+    if !is_possible() {
+        return;
+    }
+    let mut helper = Mode::Shim.command("python3");
+    helper.arg(locate::helper("served_program.py")).arg("/bin/sleep").arg("/dev/shm/other");
+    let output = behind_nothing(helper.args(["timeout", "-s", "KILL", "30"]).arg(locate::sanctl()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("program (pid "), "{output:?}");
 }
 
 #[test]

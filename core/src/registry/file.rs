@@ -4,9 +4,10 @@
 //! Files are read, not mapped. A hostile or broken writer may cut its file off at any time, and SIGBUS would end a
 //! reader that has mapped it. Reading also leaves a sparse file sparse.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use super::events::Record;
@@ -14,6 +15,7 @@ use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
 use super::process::Stat;
 use super::publisher::Publisher;
 use super::slot::Slot;
+use crate::sys::folder::Known;
 
 /// The header of an open file of that process.
 ///
@@ -73,10 +75,15 @@ pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
         return true;
     }
     let recorded = header.executable.each_ref().map(|word| word.load(Ordering::Relaxed));
-    match fs::metadata(format!("/proc/{pid}/exe")) {
-        Ok(now) => recorded != [0; 2] && recorded != [now.dev(), now.ino()],
-        Err(_) => false,
-    }
+    recorded != [0; 2] && executable_of(pid).is_some_and(|now| recorded != now)
+}
+
+/// Device and inode of a process's executable, as far as the kernel knows them by itself: a program may serve the file system, or
+/// a host that does not answer.
+fn executable_of(pid: u32) -> Option<[u64; 2]> {
+    let known = Known::of_named(&CString::new(format!("/proc/{pid}/exe")).ok()?).ok()?;
+    let (major, minor) = known.device;
+    Some([libc::makedev(major, minor), known.inode])
 }
 
 /// Marks types made of nothing but atomics, so that any bytes are a valid value.

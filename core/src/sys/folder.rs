@@ -64,6 +64,7 @@ impl OpenedPath {
 pub(crate) struct Known {
     /// Of the file system.
     pub(crate) device: (u32, u32),
+    pub(crate) inode: u64,
     pub(crate) mode: u32,
     pub(crate) uid: u32,
 }
@@ -97,12 +98,14 @@ impl Known {
                 let (at, flags) = (&raw mut found as usize, flags & libc::AT_SYMLINK_NOFOLLOW);
                 call!(newfstatat, libc::AT_FDCWD, name, at, flags)?;
                 let device = (libc::major(found.st_dev), libc::minor(found.st_dev));
-                Ok(Known { device, mode: found.st_mode, uid: found.st_uid })
+                let (inode, mode, uid) = (found.st_ino, found.st_mode, found.st_uid);
+                Ok(Known { device, inode, mode, uid })
             }
             Err(e) => Err(e),
             Ok(_) => {
                 let device = (found.stx_dev_major, found.stx_dev_minor);
-                Ok(Known { device, mode: found.stx_mode.into(), uid: found.stx_uid })
+                let (inode, mode, uid) = (found.stx_ino, found.stx_mode.into(), found.stx_uid);
+                Ok(Known { device, inode, mode, uid })
             }
         }
     }
