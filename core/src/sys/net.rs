@@ -259,6 +259,16 @@ pub(crate) fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> R
     call!(setsockopt, fd, level, name, value as *const T as usize, size_of::<T>()).map(drop)
 }
 
+/// True of a socket whose last close may wait (SO_LINGER).
+pub(crate) fn lingers(fd: Fd) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut length = size_of_val(&linger) as u32;
+    let (at, length_at) = (&raw mut linger as usize, &raw mut length as usize);
+    call!(getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, at, length_at).is_ok()
+        && linger.l_onoff != 0
+        && linger.l_linger != 0
+}
+
 /// Lets the last close reset the connection.
 pub(crate) fn reset_at_close(fd: Fd) -> Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -16,7 +16,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, process, sock_diag, sockets_of, time, Errno, Fd};
+use crate::sys::{closing, file, net, process, sock_diag, sockets_of, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -86,7 +86,7 @@ impl Due<'_> {
         let _structure = (!process::is_borrowed()).then(Structure::lock);
         let theirs = socket_of_peer(self.anchor)?;
         let sent = send_over(&self.stream, theirs);
-        file::close(theirs);
+        closing::lent(theirs);
         if sent != Resent::Unknown {
             log::info!("fd {}: sent in the peer's stead", self.anchor);
         }
@@ -148,7 +148,7 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
         // It may be another file's number by now.
         let is_it = || file::is_socket(fd) && file::identity(fd) == Ok(identity);
         (is_it() && net::bytes_written(fd).is_some()).then_some(fd).or_else(|| {
-            file::close(fd);
+            closing::lent(fd);
             None
         })
     };
