@@ -86,6 +86,41 @@ fn files_that_pages_for_contributors_name_exist() {
     }
 }
 
+/// A figure of a table, whose first part counts: "2.26×", "0.08–0.47".
+fn figure(cell: &str) -> Option<f64> {
+    cell.split(['×', '–', ' ']).next()?.replace(',', "").parse().ok()
+}
+
+/// Times are the SAN's in multiples of the floor's, rates the other way round: more is worse in both.
+#[test]
+fn a_ratio_is_that_of_the_columns_its_heading_names() {
+    let page = std::fs::read_to_string(root().join("docs/performance.md")).expect("the page");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let mut judged = 0;
+    let mut headings: &[&str] = &[];
+    for row in &rows {
+        if row.iter().any(|cell| cell.contains('÷')) {
+            headings = row;
+            continue;
+        }
+        let at = |name: &str| headings.iter().position(|heading| *heading == name);
+        let of = |name: &str| figure(row.get(at(name)?)?);
+        let (Some(floor), Some(san)) = (of("floor"), of("SAN")) else { continue };
+        for (heading, quotient) in [("SAN ÷ floor", san / floor), ("floor ÷ SAN", floor / san)] {
+            // Where both are nearly the same either will do.
+            if let Some(ratio) = of(heading).filter(|ratio| *ratio > 2.0) {
+                assert!((ratio / quotient).ln().abs() < (ratio * quotient).ln().abs(), "{row:?}");
+                judged += 1;
+            }
+        }
+    }
+    assert!(judged >= 6, "{judged}");
+}
+
 /// The commands of "Use it on your program", as they are written, by a shell that finds no other sanctl.
 #[test]
 fn what_the_readme_has_the_user_type_runs() {
