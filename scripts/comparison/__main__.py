@@ -7,8 +7,9 @@ import pathlib
 import sys
 import time
 
-# What starts servers is the soak's and the comparison's.
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
+# What starts servers is the soak's and the comparison's. Our own clients have what they share beside them.
+HERE = pathlib.Path(__file__).parent
+sys.path += [str(HERE.parent / "servers"), str(HERE / "programs")]
 
 import busy
 import files

@@ -63,7 +63,7 @@ def eight_pairs(stage, transport, seconds):
     rates = [figure.rate for figure in figures]
     costs = sum(figure.cpu * figure.rate for figure in figures) / sum(rates)
     slowest = max(one.p50_us for one in figures), max(one.p99_us for one in figures)
-    return Figure(sum(rates), *slowest, costs, carried)
+    return Figure(sum(rates), *slowest, costs, carried=carried)
 
 
 def beside_a_stopped_peer(stage, transport, seconds):
@@ -99,6 +99,7 @@ def cases():
             f"exchange PORT {connections} {paced_times(rate)} GET '' 0 {rate}, the ends on the first and the last processor",
             may_stay_on_tcp=f"in a second each connection has {rate / connections:g} requests, and it moves with the 32nd transfer",
             again=True,
+            pace=(connections, rate),
         )
 
     for rate in RATES:

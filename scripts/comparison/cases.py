@@ -18,6 +18,8 @@ class Figure:
     p50_us: float | None = None
     p99_us: float | None = None
     cpu: float | None = None
+    # How many µs so many percent of the requests took at most, where the client says it.
+    percentiles: dict = dataclasses.field(default_factory=dict)
     # What sanctl said of its connections while it ran, where no more is asked of them.
     carried: str = ""
 
@@ -39,6 +41,10 @@ class Case:
     sockmap: bool = True
     # What the library costs is less than the machine varies by itself: there is a run AGAIN.
     again: bool = False
+    # The connections, and the requests a second that are made over all of them, where a client makes so many.
+    pace: tuple = ()
+    # What a reader would ask about its figures.
+    footnote: str = ""
     # One of the rows of the README.
     headline: bool = False
 

@@ -5,7 +5,6 @@ import json
 import math
 import pathlib
 import re
-import statistics
 
 import cpu
 import san
@@ -65,7 +64,8 @@ def of_report(done):
     except (ValueError, IndexError):
         raise Failure(f"{done.line} gave no figure:\n{done.text}") from None
     spent = (said.get("server_cpu", done.server_cpu) + said["cpu"]) / said["requests"] * MILLION
-    return Figure(said["requests"] / said["seconds"], said["p50_us"], said["p99_us"], spent, done.carried)
+    percentiles = {float(part): took for part, took in said["percentiles_us"].items()}
+    return Figure(said["requests"] / said["seconds"], percentiles[50], percentiles[99], spent, percentiles, done.carried)
 
 
 def wrk(stage, transport, seconds, where, server, connections, threads=2, count=None, quiet=0, beside=()):
@@ -75,17 +75,12 @@ def wrk(stage, transport, seconds, where, server, connections, threads=2, count=
     done = run(stage, transport, command, server, connections if count is None else count, quiet, beside)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.text)
     requests = re.search(r"(\d+) requests in", done.text)
-    latencies = [re.search(rf"\b{part}%\s+([\d.]+)(us|ms|s)\b", done.text) for part in (50, 99)]
-    if not rate or not all(latencies) or "Socket errors" in done.text or "Non-2xx" in done.text:
+    latencies = re.findall(r"\b(50|75|90|99)%\s+([\d.]+)(us|ms|s)\b", done.text)
+    if not rate or len(latencies) != 4 or "Socket errors" in done.text or "Non-2xx" in done.text:
         raise Failure(f"wrk {arguments} gave no clean figure:\n{done.text}")
-    p50, p99 = (float(one.group(1)) * MICROSECONDS[one.group(2)] for one in latencies)
-    return Figure(float(rate.group(1)), p50, p99, done.per_million(int(requests.group(1))))
-
-
-def percentiles(values):
-    """Half of them are below the first, 99 % below the second."""
-    hundredths = statistics.quantiles(values, n=100)
-    return hundredths[49], hundredths[98]
+    percentiles = {float(part): float(took) * MICROSECONDS[unit] for part, took, unit in latencies}
+    cost = done.per_million(int(requests.group(1)))
+    return Figure(float(rate.group(1)), percentiles[50], percentiles[99], cost, percentiles)
 
 
 def compiled(stage, source):

@@ -6,6 +6,7 @@ import re
 
 import load
 from cases import SHORT, Case, Figure
+from percentiles import percentiles
 from postgres_server import start
 from processes import Failure
 
@@ -32,7 +33,8 @@ def measure(stage, transport, seconds, options, clients, on_san):
     took = []
     for log in logs.parent.glob("log.*"):
         took += [int(line.split()[2]) for line in log.read_text().splitlines()]
-    return Figure(float(rate.group(1)), *load.percentiles(took), done.per_million(int(count.group(1))), done.carried)
+    known, cost = percentiles(took), done.per_million(int(count.group(1)))
+    return Figure(float(rate.group(1)), known[50], known[99], cost, known, done.carried)
 
 
 SHORT_TIMES = 3

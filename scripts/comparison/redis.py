@@ -63,8 +63,9 @@ def run(stage, transport, server, arguments, requests, connections, starter=()):
         rows = list(csv.DictReader(done.text[done.text.index('"test"') :].splitlines()))
     if len(rows) != 1:
         raise Failure(f"{done.line} gave no figure:\n{done.text}")
-    p50, p99 = (float(rows[0][f"{part}_latency_ms"]) * 1000 for part in ("p50", "p99"))
-    return Figure(float(rows[0]["rps"]), p50, p99, done.per_million(requests), done.carried)
+    percentiles = {part: float(rows[0][f"p{part}_latency_ms"]) * 1000 for part in (50, 95, 99)}
+    cost = done.per_million(requests)
+    return Figure(float(rows[0]["rps"]), percentiles[50], percentiles[99], cost, percentiles, done.carried)
 
 
 def cases():
