@@ -24,15 +24,17 @@ The ratio is that of the medians, "of the rounds" the least and the largest of s
 client has none. Of every run under it `sanctl status --json` showed twice what it was carried by: once while the client
 ran, all of the server's connections on shared memory at that moment; once after the client's end, that none of the
 server's had gone back to TCP but because it paused. {repeated}
+The adverse rows are redis where the library has no advantage: with few requests a second, with many idle connections, or
+with other work on the processors.
 
 ## Throughput
 
 {rates}
-
+{notes}
 ## Latency in µs, and the processor time of both ends
 
 Latencies are those that the client measured; CPU seconds are user and system time of server and client, children
-included, for a million requests or a GiB.
+included, for a million requests (transactions, messages) or a GiB.
 
 {costs}
 
@@ -105,7 +107,7 @@ def losses(rows):
 
 
 def write(folder, report):
-    rows = report.rows
+    rows, notes = report.rows, table.footnotes(report.rows)
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / "compare.svg", chart.svg(table.headlines(rows), report.where))
     replace(folder / "compare.html", page.html(report))
@@ -118,8 +120,9 @@ def write(folder, report):
             versions=report.versions,
             note=report.note,
             repeated=report.repeated,
-            rates=table.markdown(table.RATES, table.rates, rows),
-            costs=table.markdown(table.COSTS, table.costs, rows),
+            rates=table.markdown(table.RATES, table.rates, rows, notes),
+            notes=table.below(notes),
+            costs=table.markdown(table.COSTS, table.costs, rows, notes),
             losses=losses(rows),
             on_tcp=on_tcp,
             commands=commands,
@@ -132,10 +135,12 @@ def update_readme(readme, report):
     if not readme.exists():
         return
     text = readme.read_text()
+    rows = table.headlines(report.rows)
+    notes = table.footnotes(rows)
     section = (
         f"![Rates over shared memory, AF_UNIX and sockmap, in multiples of TCP's](docs/figures/compare.svg)\n\n"
-        f"{table.markdown(table.SHORT, table.short, table.headlines(report.rows))}\n\n"
-        f"{report.where} CPU seconds are those of both ends, TCP → SAN. Made by `scripts/compare`:\n"
+        f"{table.markdown(table.SHORT, table.short, rows, notes)}\n{table.below(notes)}\n"
+        f"{report.where} An arrow leads from TCP's figure to the SAN's. Made by `scripts/compare`:\n"
         f"[all rows, versions and commands](docs/figures/compare.md),\n"
         f"[the page with the plots](docs/figures/compare.html),\n"
         f"[what each figure is limited by](docs/performance.md#real-programs).\n"

@@ -4,6 +4,7 @@ import itertools
 from html import escape
 
 import chart
+import curves
 import table
 
 PAGE_STYLE = """
@@ -34,11 +35,18 @@ def plot(title, picture):
 
 
 def section(program, rows):
+    rows = list(rows)
     plots = (
         plot("Throughput", chart.bars(rows, "rate")),
         plot("Latency: p50 · p99", chart.bars(rows, "p50_us", "p99_us", lambda _: "µs")),
-        plot("CPU seconds of both ends", chart.bars(rows, "cpu", unit=lambda row: f"per {table.per(row)}")),
+        plot("CPU seconds of both ends", chart.bars(rows, "cpu", unit=lambda row: f"for {table.per(row)}")),
+        *(plot("Latency distribution", curves.distribution(row)) for row in rows),
     )
+    for connections, each in curves.by_load(rows).items():
+        plots += (
+            plot("Latency against load", curves.latency_against_load(connections, each)),
+            plot("Rate against load", curves.rate_against_load(connections, each)),
+        )
     return f'<h2>{escape(program)}</h2>\n<div class="plots">{"".join(plots)}</div>\n'
 
 
@@ -46,7 +54,8 @@ def cells(kind, line):
     return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in line) + "</tr>"
 
 
-def tabular(headings, of, rows):
+def tabular(headings, of, rows, notes=()):
+    of = table.marked(of, notes, " ({})".format)
     lines = (cells("th", headings), *(cells("td", of(row)) for row in rows))
     return f'<div class="wide"><table>{"".join(lines)}</table></div>\n'
 
@@ -62,6 +71,9 @@ def html(report):
     sections = "".join(
         section(program, list(each)) for program, each in itertools.groupby(rows, lambda row: row.case.program)
     )
+    notes = table.footnotes(rows)
+    below = "".join(f"<p>({number}) {escape(text)}</p>\n" for number, text in enumerate(notes, 1))
+    spread = "" if report.rounds < 2 else " A thin line leads from the lowest of the rounds to the highest (of latencies: of the p99)."
     again = table.judged_again(rows)
     losses = (
         f"<h2>{table.LOSSES_TITLE}</h2>\n<p>{table.LOSSES_NOTE}</p>\n{tabular(table.LOSSES, table.losses, again)}"
@@ -76,10 +88,10 @@ def html(report):
         f"<style>{PAGE_STYLE}{chart.STYLE}</style>\n</head>\n<body>\n"
         f"<h1>The same programs on TCP, shared memory, AF_UNIX and sockmap</h1>\n"
         f"<p>{escape(report.where)} {escape(report.versions)}. {escape(note)}</p>\n"
-        f"<p>Made by <code>scripts/compare</code>. Each row has its own scale. {key}</p>\n"
+        f"<p>Made by <code>scripts/compare</code>. Each row has its own scale.{spread} {key}</p>\n"
         f"{sections}"
-        f"<h2>Throughput</h2>\n{tabular(table.RATES, table.rates, rows)}"
-        f"<h2>Latency in µs, and CPU seconds of both ends</h2>\n{tabular(table.COSTS, table.costs, rows)}"
+        f"<h2>Throughput</h2>\n{tabular(table.RATES, table.rates, rows, notes)}{below}"
+        f"<h2>Latency in µs, and CPU seconds of both ends</h2>\n{tabular(table.COSTS, table.costs, rows, notes)}"
         f"{losses}"
         "</body>\n</html>\n"
     )

@@ -18,12 +18,30 @@ class Row:
     # Why runs on the SAN were measured once more.
     repeated: list = dataclasses.field(default_factory=list)
 
+    def measured(self, transport):
+        """The figures of all rounds that gave some; over TCP those of both runs."""
+        all_of_them = [*self.figures.get(transport, ()), *(self.figures.get(AGAIN, ()) if transport == "tcp" else ())]
+        return [figure for figure in all_of_them if figure]
+
+    def known(self, transport, what):
+        values = [getattr(figure, what) for figure in self.measured(transport)]
+        return [value for value in values if value is not None]
+
     def median(self, transport, what):
         """None where there is none: the program has no such socket, or its client does not say."""
-        measured = [*self.figures.get(transport, ()), *(self.figures.get(AGAIN, ()) if transport == "tcp" else ())]
-        known = [getattr(figure, what) for figure in measured if figure]
-        known = [value for value in known if value is not None]
+        known = self.known(transport, what)
         return statistics.median(known) if known else None
+
+    def spread(self, transport, what):
+        """The least and the largest of the rounds; None where there are not two."""
+        known = self.known(transport, what)
+        return (min(known), max(known)) if len(known) > 1 else None
+
+    def percentiles(self, transport):
+        """How long so many percent of the requests took at most: medians of the rounds, of what all rounds have."""
+        measured = [figure.percentiles for figure in self.measured(transport)]
+        parts = set.intersection(*map(set, measured)) if measured else ()
+        return [(part, statistics.median(one[part] for one in measured)) for part in sorted(parts)]
 
     def rate(self, transport):
         return self.median(transport, "rate")
@@ -37,12 +55,16 @@ class Row:
     def ratio(self):
         return self.times("san")
 
+    def times_of_rounds(self, transport):
+        """The least and the largest ratio of two runs of one round; None where no round has both."""
+        pairs = zip(self.figures["tcp"], self.figures.get(transport, ()))
+        each = [one.rate / tcp.rate for tcp, one in pairs if tcp and one]
+        return (min(each), max(each)) if each else None
+
     @property
     def ratios(self):
-        """The least and the largest ratio of two neighbouring runs; none where no run was on the SAN."""
-        pairs = zip(self.figures["tcp"], self.figures["san"])
-        each = [san.rate / tcp.rate for tcp, san in pairs if tcp and san]
-        return f"{min(each):.2f}–{max(each):.2f}" if each else NOTHING
+        each = self.times_of_rounds("san")
+        return f"{each[0]:.2f}–{each[1]:.2f}" if each else NOTHING
 
     def passes(self, what):
         """What was measured on TCP, on the SAN, and on TCP on the other side of it, of each round that has all three."""
@@ -85,6 +107,17 @@ def times(value):
     return NOTHING if value is None else f"{value:.2f}×"
 
 
+def footnotes(rows):
+    """What a reader would ask about the figures of some rows, numbered in their order; several rows may share one."""
+    return list(dict.fromkeys(row.case.footnote for row in rows if row.case.footnote))
+
+
+def label(row, notes, mark):
+    """What a row is called, with the number of its footnote."""
+    note = row.case.footnote
+    return row.case.label + (mark(notes.index(note) + 1) if note in notes else "")
+
+
 def of_all(row, what):
     return [number(row.median(transport, what)) for transport in TRANSPORTS]
 
@@ -102,8 +135,8 @@ COSTS = (
     "",
     *(f"p50 {name}" for name in NAMES),
     *(f"p99 {name}" for name in NAMES),
-    "CPU s per",
-    *(f"CPU {name}" for name in NAMES),
+    "CPU s for",
+    *(f"CPU s {name}" for name in NAMES),
 )
 LOSSES_TITLE = "What it costs where it does nothing"
 LOSSES_NOTE = (
@@ -112,11 +145,18 @@ LOSSES_NOTE = (
     "rounds."
 )
 LOSSES = ("", "", "rate", "p50", "p99", "CPU")
-SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU s per", "CPU")
+SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU of both ends")
 
 
 def per(row):
-    return "GiB" if row.case.bulk else "million"
+    """The amount of work for which CPU seconds are given."""
+    return "a GiB" if row.case.bulk else f"a million {row.case.unit.removesuffix('/s')}"
+
+
+def cost(row):
+    """From TCP's to the SAN's, with what it is for."""
+    seconds = change(row, "cpu")
+    return NOTHING if seconds == NOTHING else f"{seconds} s for {per(row)}"
 
 
 def rates(row):
@@ -155,8 +195,7 @@ def short(row):
         *of_all(row, "rate"),
         times(row.ratio),
         change(row, "p99_us"),
-        per(row),
-        change(row, "cpu"),
+        cost(row),
     )
 
 
@@ -172,7 +211,23 @@ def text(headings, cells, rows):
     )
 
 
-def markdown(headings, cells, rows):
+def marked(cells, notes, mark):
+    """The cells of a row, of which the second, its label, has the number of its footnote."""
+
+    def of(row):
+        first, _, *rest = cells(row)
+        return (first, label(row, notes, mark), *rest)
+
+    return of
+
+
+def markdown(headings, cells, rows, notes=()):
     words = sum(heading in ("", "unit") for heading in headings)
     rule = ("---",) * words + ("--:",) * (len(headings) - words)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, rule, *map(cells, rows)))
+    of = marked(cells, notes, "<sup>{}</sup>".format)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, rule, *map(of, rows)))
+
+
+def below(notes):
+    """The footnotes below a table in Markdown."""
+    return "".join(f"\n<sup>{number}</sup> {note}\n" for number, note in enumerate(notes, 1))

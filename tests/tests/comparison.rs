@@ -131,8 +131,13 @@ fn leaves_nothing_when_it_is_ended() {
 const MEASURE: &str = "<script>addEventListener('load', () => { \
     const seen = [...document.querySelectorAll('.plots svg')].filter(plot => { \
         const box = plot.getBoundingClientRect(); \
-        return box.width > 200 && box.height > 20 && plot.querySelector('rect').getBoundingClientRect().width > 0; }); \
-    document.title = `plots: ${seen.length}, too wide: ${document.documentElement.scrollWidth > innerWidth}`; \
+        const drawn = plot.querySelector('rect, polyline'); \
+        return box.width > 200 && box.height > 20 && drawn.getBoundingClientRect().width > 0; }); \
+    const cut = [...document.querySelectorAll('.plots text')].filter(text => { \
+        const [box, plot] = [text, text.ownerSVGElement].map(one => one.getBoundingClientRect()); \
+        return box.left < plot.left - 1 || box.right > plot.right + 1 || box.bottom > plot.bottom + 1; }); \
+    document.title = `plots: ${seen.length}, cut: ${cut.map(one => one.textContent)}, ` + \
+        `too wide: ${document.documentElement.scrollWidth > innerWidth}`; \
 });</script>";
 
 /// What headless Chromium makes of a page: the document as it is then, and what it logs.
@@ -155,6 +160,38 @@ fn browse(sandbox: &Sandbox, page: &Path, width: u32) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// What a comparison writes, with invented figures: the folder.
+fn invented(sandbox: &Sandbox) -> PathBuf {
+    let folder = sandbox.file("figures");
+    let made = Command::new("python3").arg(locate::helper("compare_page.py")).arg(&folder).status();
+    assert!(made.expect("python3").success());
+    folder
+}
+
+#[test]
+fn what_a_reader_would_ask_stands_beside_the_figures() {
+    let sandbox = Sandbox::new();
+    let folder = invented(&sandbox);
+    let written = |name: &str| fs::read_to_string(folder.join(name)).expect("the file");
+    let plot = written("compare.svg");
+    assert!(plot.contains("s own rate") && plot.contains("from the lowest round to the"));
+    // A headline each, and the legend's.
+    assert!(plot.matches("class=\"spread\"").count() > 12, "{plot}");
+    let page = written("compare.html");
+    for explained in ["of the rounds to the highest", "Latency distribution", "against load"] {
+        assert!(page.contains(explained), "{explained}");
+    }
+    let (table, readme) = (written("compare.md"), written("README.md"));
+    for (text, notes) in [(&table, 2), (&page, 2), (&readme, 1)] {
+        let haproxy = text.contains("gives its processor away every 100 µs");
+        assert!(haproxy && text.contains("ENOMEM") == (notes == 2));
+    }
+    assert!(table.contains("in front of nginx, 8 connections<sup>1</sup> |"), "{table}");
+    assert!(table.contains("both directions at once<sup>2</sup> |"), "{table}");
+    assert!(table.contains("The adverse rows are"), "{table}");
+    assert!(readme.contains(" s for a million requests |") && readme.contains(" s for a GiB |"));
+}
+
 #[test]
 fn a_browser_shows_every_plot_of_the_page() {
     if Command::new("chromium").arg("--version").output().is_err() {
@@ -164,23 +201,22 @@ fn a_browser_shows_every_plot_of_the_page() {
         return;
     }
     let sandbox = Sandbox::new();
-    let page = sandbox.file("page.html");
-    let made = Command::new("python3").arg(locate::helper("compare_page.py")).arg(&page).status();
-    assert!(made.expect("python3").success());
+    let page = invented(&sandbox).join("compare.html");
     let text = fs::read_to_string(&page).expect("the page");
     assert!(
         !text.contains("src=") && !text.contains("@import"),
         "it needs something from elsewhere"
     );
     let plots = text.matches("<svg ").count();
-    // Fifteen programs, three plots each but latency's of three that copy.
-    assert_eq!(plots, 42);
+    // Fifteen programs, three plots each but latency's of three that copy; a distribution of each of their 42 cases that
+    // has latencies; and the load over one connection and over 500.
+    assert_eq!(plots, 42 + 42 + 4);
     fs::write(&page, text.replace("</head>", &format!("{MEASURE}</head>")))
         .expect("the page that is measured");
     // A phone's width, which headless Chromium makes 500 at least, and a screen's.
     for width in [500, 1200] {
         let (document, log) = browse(&sandbox, &page, width);
-        let expected = format!("<title>plots: {plots}, too wide: false</title>");
+        let expected = format!("<title>plots: {plots}, cut: , too wide: false</title>");
         assert!(document.contains(&expected), "{width}: {document}\n{log}");
         assert!(!log.contains("CONSOLE"), "{width}: {log}");
     }
