@@ -10,6 +10,9 @@ use crate::filter::Filter;
 use crate::top::Order;
 
 /// Runs programs under sanshim and shows what happens inside
+///
+/// sanshim moves TCP connections to shared memory, or to RDMA between hosts. This help calls either of them the SAN, and it calls
+/// libsanshim.so, which sanctl puts in front of a program, the shim.
 #[derive(Parser)]
 #[command(name = "sanctl", version = env!("SANSHIM_VERSION"), max_term_width = 100)]
 pub(crate) struct Cli {
@@ -60,8 +63,8 @@ pub(crate) struct RunArguments {
 
 /// Show the connections of the programs that run under the shim
 ///
-/// Reads what each process publishes, without stopping or slowing it: your own processes, or as
-/// root everybody's. What cannot be read is reported on standard error.
+/// sanctl reads what each process publishes. That neither stops the process nor slows it. You see your own processes, and root
+/// sees everybody's. sanctl names on standard error what it cannot read.
 #[derive(Args)]
 pub(crate) struct StatusArguments {
     /// Print JSON for programs instead of a table for people
@@ -82,16 +85,16 @@ pub(crate) struct StatusArguments {
 
 /// Show what connections do now, second after second
 ///
-/// Each line is a connection, or a process: bytes and messages a second, calls made to wake peers (WAKE) and events that
-/// needed none (AVOID). Keys: q ends it, < and > change the order, p turns to processes or connections, n shows only what is
-/// on TCP, the space bar pauses, arrows scroll.
+/// Each line is a connection, or a process. It shows bytes and messages a second, the calls that woke a peer (WAKE), and the
+/// events that needed no such call (AVOID). Keys: q ends top, < and > change the order, p turns to processes or to connections, n
+/// shows only what is on TCP, the space bar pauses, arrows scroll.
 #[derive(Args)]
 pub(crate) struct TopArguments {
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) interval: f64,
 
-    /// What the largest of comes first
+    /// The column whose largest value comes first
     #[arg(long, value_enum, default_value_t)]
     pub(crate) sort: Order,
 
@@ -129,8 +132,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Say why a connection is, or is not, on the SAN
 ///
-/// What happened to it, in order, who has its other end, and what would have to change. Without FD: all connections of the
-/// process, by reason. Of a process that does not run under the shim: why not.
+/// sanctl shows what happened to the connection, in order, which process has its other end, and what would have to change. Without
+/// FD it shows all connections of the process, by reason. If the process does not run under the shim, sanctl says why not.
 #[derive(Args)]
 #[command(after_help = "Exit status: 0, or 1 when there is no such process or connection.")]
 pub(crate) struct WhyArguments {
@@ -145,8 +148,8 @@ pub(crate) struct WhyArguments {
 
 /// Show what happens to the connections of a process, as it happens
 ///
-/// Offers, moves to the SAN, modes, sizes, swaps between processes, returns to TCP. Costs the process nothing while nobody
-/// looks. Ends with the process, or with Ctrl-C.
+/// sanctl shows offers, moves to the SAN, modes, sizes, swaps between processes, and returns to TCP. It costs the process nothing
+/// while nobody looks. It ends with the process, or with Ctrl-C.
 #[derive(Args)]
 #[command(after_help = "Exit status: 0 when the process has ended, 1 when it cannot be followed.")]
 pub(crate) struct TraceArguments {
@@ -154,25 +157,25 @@ pub(crate) struct TraceArguments {
     #[arg(value_name = "PID")]
     pub(crate) pid: u32,
 
-    /// Begin with what is still known of the past
+    /// Begin with the events that the process still keeps
     #[arg(long)]
     pub(crate) past: bool,
 
-    /// End once what has happened so far is shown
+    /// End once these events are shown
     #[arg(long, requires = "past")]
     pub(crate) once: bool,
 
-    /// Print a JSON object a line for programs
+    /// Print one JSON object in each line, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Give what the programs under the shim do to Prometheus
+/// Serve counts of all programs under the shim to Prometheus
 ///
-/// In its text format, over HTTP at an address or a Unix socket (GET /metrics), until SIGINT or SIGTERM; or once on standard
-/// output, for the textfile collector of its node exporter.
+/// sanctl answers GET /metrics over HTTP, at an address or at a Unix socket, until SIGINT or SIGTERM. With --once it prints the
+/// same text on standard output, for the textfile collector of Prometheus' node exporter.
 #[derive(Args)]
-#[command(after_help = "Exit status: 0, or 1 when it cannot listen there or write.")]
+#[command(after_help = "Exit status: 0, or 1 when sanctl cannot listen there or write.")]
 pub(crate) struct ExportArguments {
     /// Serve at HOST:PORT or unix:PATH
     #[arg(long, value_name = "PLACE", required_unless_present = "once")]
@@ -188,9 +191,9 @@ pub(crate) struct ExportArguments {
 
 /// Move connections back to TCP
 ///
-/// No byte is lost or doubled, and the programs at both ends notice nothing. A process notices the
-/// request when it next uses one of its connections, or is about to wait for one. One that
-/// sleeps does so when it wakes and uses them; between hosts its helper thread does it at once.
+/// No byte is lost or doubled, and the programs at both ends notice nothing. The shim sees the request when the process next uses
+/// one of its connections, or is about to wait for one. A process that sleeps does so once it wakes and uses them. Between hosts
+/// the shim's helper thread acts at once.
 #[derive(Args)]
 #[command(
     after_help = "Exit status: 0 when the request was made, or there was nothing to ask for; 1 when it could not be made."
@@ -204,25 +207,25 @@ pub(crate) struct DetachArguments {
     #[arg(value_name = "FD|all")]
     pub(crate) connection: String,
 
-    /// Wait at most so long, in milliseconds, for it to happen
+    /// Wait at most so many milliseconds until the connections are on TCP
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub(crate) wait: u64,
 }
 
 /// Put the shim in front of a systemd service, or take it away
 ///
-/// Writes a drop-in that sets LD_PRELOAD, unless the unit's sandbox hinders the shim: then it says which line forbids what.
-/// The service itself is not touched; what to do next is printed.
+/// sanctl writes a drop-in that sets LD_PRELOAD, and prints what to do next. It does not touch the service itself. If the unit's
+/// sandbox hinders the shim, sanctl writes nothing, and says which line forbids what.
 #[derive(Args)]
 #[command(
     after_help = "Exit status: 0, or 1 when the unit hinders the shim, or something could not be done."
 )]
 pub(crate) struct SystemdArguments {
-    /// The service, as nginx or nginx.service
+    /// The service: nginx, or nginx.service
     #[arg(value_name = "UNIT")]
     pub(crate) unit: String,
 
-    /// Take it away again
+    /// Remove the drop-in
     #[arg(long, conflicts_with_all = ["check", "force"])]
     pub(crate) remove: bool,
 
@@ -230,7 +233,7 @@ pub(crate) struct SystemdArguments {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Write it although something hinders the shim
+    /// Write the drop-in although something hinders the shim
     #[arg(long, conflicts_with = "check")]
     pub(crate) force: bool,
 
@@ -243,19 +246,20 @@ pub(crate) struct SystemdArguments {
 #[derive(Args)]
 #[command(after_help = "Exit status: 0 when programs can use the SAN, 1 when something is wrong.")]
 pub(crate) struct CheckArguments {
-    /// Check this rules file (as SANSHIM_CONFIG does)
+    /// Check this rules file, as if SANSHIM_CONFIG named it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Say whether yours share memory with this user's or this running process, or two running processes with each other
+    /// Say whether your programs share memory with those of this user, or with this running process; with two, whether these
+    /// two share memory
     #[arg(long, value_name = "USER|PID", num_args = 1..=2)]
     pub(crate) with: Vec<String>,
 }
 
 /// List the networks that programs can use instead of TCP
 ///
-/// Shared memory is built in; others are libraries beside libsanshim.so. For each: its kind and
-/// version, the local addresses it serves, and why it cannot be used if it cannot.
+/// Shared memory is built in. Other providers are libraries beside libsanshim.so. sanctl shows the kind and the version of each,
+/// and the local addresses that it serves. If a provider cannot be used, sanctl says why.
 #[derive(Args)]
 #[command(after_help = "Exit status: 0, or 1 when libsanshim.so is not found.")]
 pub(crate) struct ProvidersArguments {

@@ -7,19 +7,19 @@ use sanshim_core::registry::{Connection, Process, Provider, State};
 /// All of them, unless something is asked for.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Show this process only
+    /// Show only this process
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Show programs only whose name contains this
+    /// Show only programs whose name contains this
     #[arg(long, value_name = "NAME")]
     pub(crate) program: Option<String>,
 
-    /// Show connections and listening sockets only that have this port at one of their ends
+    /// Show only connections and listening sockets that have this port at one of their ends
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// Show connections only that are on TCP
+    /// Show only connections that are on TCP
     #[arg(long)]
     pub(crate) not_on_san: bool,
 }

@@ -332,3 +332,20 @@ fn a_full_disk_is_an_error() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("cannot write the output"), "{output:?}");
 }
+
+/// Where /proc does not show them, sanctl says where it would.
+#[test]
+fn processes_of_another_pid_namespace_are_said_to_be_elsewhere() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: a PID namespace needs root");
+        return;
+    }
+    with_publishing_child(publish, |_| {
+        let mut inside = Command::new("unshare");
+        inside.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_sanctl"), "status"]);
+        let output = inside.stdin(Stdio::null()).output().expect("unshare of util-linux");
+        let said = text(&output.stderr);
+        assert!(said.contains("run sanctl in their containers, or as root on the host"), "{said}");
+    });
+}

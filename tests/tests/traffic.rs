@@ -366,13 +366,18 @@ fn a_fork_child_without_traffic_is_not_taken_for_a_native_one() {
 #[test]
 fn a_peer_that_is_ready_a_moment_later_is_not_taken_for_a_native_one() {
     let sandbox = Sandbox::new();
-    let program = launch_as_users(&sandbox, "late_peer.py");
+    let mut command = Mode::Shim.command(locate::python());
+    command.arg(locate::helper("late_peer.py")).env("SANSHIM_MOVE_AFTER", "32");
+    command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", sandbox.file("log"));
+    let program = sandbox.launch("late_peer.py", command);
     program.wait_for_line("moved");
     let past = sanctl(&["trace", "--past", "--once", &program.pid().to_string()]);
     let past = String::from_utf8(past.stdout).expect("text");
     assert!(past.contains("is on the SAN"), "{past}");
     assert!(past.contains("waits until its other end is ready to move, too"), "{past}");
     assert!(!past.contains("found no program under the shim"), "{past}");
+    let log = fs::read_to_string(sandbox.file("log")).expect("the log");
+    assert!(log.contains("reason=on-san") && !log.contains("reason=peer-native"), "{log}");
     program.finish();
 }
 
