@@ -86,6 +86,21 @@ fn files_that_pages_for_contributors_name_exist() {
     }
 }
 
+#[test]
+fn ten_changes_name_the_files_they_need() {
+    let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).expect("the page");
+    let (_, part) = page.split_once("\n| change |").expect("the table");
+    let (table, recipes) = part.split_once("\n\n").expect("what follows the table");
+    let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert_eq!(rows.len(), 10, "{rows:#?}");
+    let few: Vec<_> = rows.iter().filter(|row| paths(row).len() < 4).collect();
+    assert!(few.is_empty(), "{few:#?}");
+    for recipe in ["hook", "socket option", "session message", "reason", "lock"] {
+        assert!(recipes.contains(&format!("\n## Adding a {recipe}\n")), "{recipe}");
+    }
+    assert!(recipes.contains("\n## Adding or renaming a configuration key\n"));
+}
+
 /// A figure of a table, whose first part counts: "2.26×", "0.08–0.47".
 fn figure(cell: &str) -> Option<f64> {
     cell.split(['×', '–', ' ']).next()?.replace(',', "").parse().ok()
