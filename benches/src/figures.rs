@@ -1,11 +1,11 @@
 //! CPU time, wake-ups and memory of a process, as the kernel counts them.
 
-use crate::error::Error;
+use crate::error::BenchError;
 use std::{fs, mem};
 
-fn read(pid: u32, file: &str) -> Result<String, Error> {
+fn read(pid: u32, file: &str) -> Result<String, BenchError> {
     fs::read_to_string(format!("/proc/{pid}/{file}"))
-        .map_err(|source| Error::System { call: "read /proc", source })
+        .map_err(|source| BenchError::System { call: "read /proc", source })
 }
 
 /// CPU time and wake-ups of all threads of a process since it started.
@@ -17,24 +17,24 @@ pub(crate) struct CpuUse {
 
 impl CpuUse {
     /// Of a process, which is not disturbed. The time has a resolution of nanoseconds, unlike utime and stime.
-    pub(crate) fn of(pid: u32) -> Result<CpuUse, Error> {
+    pub(crate) fn of(pid: u32) -> Result<CpuUse, BenchError> {
         let mut clock = 0;
         // SAFETY: `clock` is live.
         let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
         if error != 0 {
             let source = std::io::Error::from_raw_os_error(error);
-            return Err(Error::System { call: "clock_getcpuclockid", source });
+            return Err(BenchError::System { call: "clock_getcpuclockid", source });
         }
         // SAFETY: all zero is a valid timespec; `time` is live.
         let time = unsafe {
             let mut time: libc::timespec = mem::zeroed();
             if libc::clock_gettime(clock, &mut time) != 0 {
-                return Err(Error::last("clock_gettime"));
+                return Err(BenchError::last("clock_gettime"));
             }
             time
         };
         let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-            .map_err(|source| Error::System { call: "read /proc", source })?;
+            .map_err(|source| BenchError::System { call: "read /proc", source })?;
         let mut wakeups = 0;
         for task in tasks.flatten() {
             // The thread may have ended meanwhile.
@@ -59,20 +59,20 @@ impl CpuUse {
 
 /// Memory that a process has touched, in KiB of its proportional share (smaps, Pss).
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct TouchedMemory {
     /// Memory in memfds. What two processes share counts half in each, so both ends add up to the whole.
     pub(crate) segments: i64,
     /// Everything else.
     pub(crate) own: i64,
 }
 
-impl Memory {
-    pub(crate) fn of(pid: u32) -> Result<Memory, Error> {
-        Ok(Memory::parse(&read(pid, "smaps")?))
+impl TouchedMemory {
+    pub(crate) fn of(pid: u32) -> Result<TouchedMemory, BenchError> {
+        Ok(TouchedMemory::parse(&read(pid, "smaps")?))
     }
 
-    fn parse(smaps: &str) -> Memory {
-        let mut memory = Memory { segments: 0, own: 0 };
+    fn parse(smaps: &str) -> TouchedMemory {
+        let mut memory = TouchedMemory { segments: 0, own: 0 };
         let mut in_segment = false;
         for line in smaps.lines() {
             let first = line.split_ascii_whitespace().next().unwrap_or_default();
@@ -104,7 +104,7 @@ VmFlags: rd wr mr mw me ac
 7ffd00000000-7ffd00020000 rw-p 00000000 00:00 0 [stack]
 Pss:                  12 kB
 ";
-        assert_eq!(Memory::parse(smaps), Memory { segments: 32, own: 20 });
+        assert_eq!(TouchedMemory::parse(smaps), TouchedMemory { segments: 32, own: 20 });
     }
 
     #[test]

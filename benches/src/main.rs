@@ -17,10 +17,10 @@ mod spin;
 mod stats;
 mod sys;
 
-use error::Error;
-use options::{Options, Role};
+use error::BenchError;
+use options::{BenchRole, Options};
 
-fn run() -> Result<(), Error> {
+fn run() -> Result<(), BenchError> {
     let mut args = std::env::args().skip(1);
     let Some(first) = args.next() else {
         println!("{}", options::USAGE);
@@ -30,13 +30,13 @@ fn run() -> Result<(), Error> {
         println!("{}", options::USAGE);
         return Ok(());
     }
-    let role = Role::parse(&first)?;
+    let role = BenchRole::parse(&first)?;
     let options = Options::parse(args)?;
     match role {
-        Role::Floor => floor::run(&options),
-        Role::Socket => process::run_pair(&options),
-        Role::Client => socket::client(&options),
-        Role::Server => socket::server(&options),
+        BenchRole::Floor => floor::run(&options),
+        BenchRole::Socket => process::run_pair(&options),
+        BenchRole::Client => socket::client(&options),
+        BenchRole::Server => socket::server(&options),
     }
 }
 

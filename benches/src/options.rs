@@ -1,6 +1,6 @@
 //! The command line. Both processes of a pair get the same options.
 
-use crate::error::Error;
+use crate::error::BenchError;
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
@@ -38,7 +38,7 @@ options
 
 /// What this process is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum BenchRole {
     /// Measure bare shared memory.
     Floor,
     /// Start a server and a client. The client reports.
@@ -49,14 +49,14 @@ pub(crate) enum Role {
     Server,
 }
 
-impl Role {
-    pub(crate) fn parse(text: &str) -> Result<Role, Error> {
+impl BenchRole {
+    pub(crate) fn parse(text: &str) -> Result<BenchRole, BenchError> {
         match text {
-            "floor" => Ok(Role::Floor),
-            "socket" => Ok(Role::Socket),
-            "client" => Ok(Role::Client),
-            "server" => Ok(Role::Server),
-            _ => Err(Error::Usage(format!("unknown command {text:?}: floor or socket"))),
+            "floor" => Ok(BenchRole::Floor),
+            "socket" => Ok(BenchRole::Socket),
+            "client" => Ok(BenchRole::Client),
+            "server" => Ok(BenchRole::Server),
+            _ => Err(BenchError::Usage(format!("unknown command {text:?}: floor or socket"))),
         }
     }
 }
@@ -90,20 +90,20 @@ impl Case {
         }
     }
 
-    fn parse(text: &str) -> Result<Case, Error> {
+    fn parse(text: &str) -> Result<Case, BenchError> {
         let mixed =
             [Case::OneCopy, Case::Setup, Case::Idle, Case::Paced, Case::Shared, Case::Turns];
         [Case::RoundTrip, Case::OneWay, Case::Stream]
             .into_iter()
             .chain(mixed)
             .find(|case| case.name() == text)
-            .ok_or_else(|| Error::Usage(format!("unknown case {text:?}")))
+            .ok_or_else(|| BenchError::Usage(format!("unknown case {text:?}")))
     }
 }
 
 /// How an end waits for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitKind {
     /// In a blocking call.
     Blocking,
     /// In `epoll_wait`, on a non-blocking socket, level-triggered.
@@ -144,7 +144,7 @@ pub(crate) enum Shimmed {
 pub(crate) struct Options {
     pub(crate) case: Case,
     pub(crate) size: usize,
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitKind,
     pub(crate) placement: Placement,
     pub(crate) length: Duration,
     pub(crate) count: Option<u64>,
@@ -164,24 +164,26 @@ pub(crate) struct Options {
     pub(crate) server_pid: u32,
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, Error> {
-    value.parse().map_err(|_| Error::Usage(format!("{key} {value:?} is not a number it can use")))
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, BenchError> {
+    value
+        .parse()
+        .map_err(|_| BenchError::Usage(format!("{key} {value:?} is not a number it can use")))
 }
 
-fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, Error> {
+fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, BenchError> {
     choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice).ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        Error::Usage(format!("{key} {value:?} is none of {}", names.join(", ")))
+        BenchError::Usage(format!("{key} {value:?} is none of {}", names.join(", ")))
     })
 }
 
 impl Options {
-    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, Error> {
-        let case = args.next().ok_or_else(|| Error::Usage("a case is missing".into()))?;
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, BenchError> {
+        let case = args.next().ok_or_else(|| BenchError::Usage("a case is missing".into()))?;
         let mut options = Options {
             case: Case::parse(&case)?,
             size: 64,
-            wait: Wait::Blocking,
+            wait: WaitKind::Blocking,
             placement: Placement::TwoCores,
             length: Duration::from_millis(300),
             count: None,
@@ -196,7 +198,8 @@ impl Options {
             server_pid: 0,
         };
         while let Some(key) = args.next() {
-            let value = args.next().ok_or_else(|| Error::Usage(format!("{key} needs a value")))?;
+            let value =
+                args.next().ok_or_else(|| BenchError::Usage(format!("{key} needs a value")))?;
             options.set(&key, &value)?;
         }
         if options.ring == 0 {
@@ -207,11 +210,11 @@ impl Options {
         Ok(options)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), BenchError> {
         match key {
             "--size" => self.size = number(key, value)?,
             "--wait" => {
-                let choices = [("blocking", Wait::Blocking), ("epoll", Wait::Epoll)];
+                let choices = [("blocking", WaitKind::Blocking), ("epoll", WaitKind::Epoll)];
                 self.wait = choice(key, value, &choices)?;
             }
             "--placement" => {
@@ -221,7 +224,7 @@ impl Options {
             "--seconds" => {
                 let seconds: f64 = number(key, value)?;
                 if !(0.001..=600.0).contains(&seconds) {
-                    return Err(Error::Usage(format!("{key} {value} is not in 0.001 to 600")));
+                    return Err(BenchError::Usage(format!("{key} {value} is not in 0.001 to 600")));
                 }
                 self.length = Duration::from_secs_f64(seconds);
             }
@@ -242,13 +245,13 @@ impl Options {
             }
             "--port" => self.port = number(key, value)?,
             "--server-pid" => self.server_pid = number(key, value)?,
-            _ => return Err(Error::Usage(format!("unknown option {key}"))),
+            _ => return Err(BenchError::Usage(format!("unknown option {key}"))),
         }
         Ok(())
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |text: &str| Err(Error::Usage(text.into()));
+    fn check(&self) -> Result<(), BenchError> {
+        let refuse = |text: &str| Err(BenchError::Usage(text.into()));
         if !(1..=64 << 20).contains(&self.size) {
             return refuse("--size must be 1 to 67108864");
         }
@@ -272,7 +275,7 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Options, Error> {
+    fn parse(text: &str) -> Result<Options, BenchError> {
         Options::parse(text.split_whitespace().map(String::from))
     }
 
@@ -281,7 +284,7 @@ mod tests {
         let options = parse("stream --size 4096 --wait epoll --placement one-core").unwrap();
         assert_eq!(options.case, Case::Stream);
         assert_eq!(options.size, 4096);
-        assert_eq!(options.wait, Wait::Epoll);
+        assert_eq!(options.wait, WaitKind::Epoll);
         assert_eq!(options.placement, Placement::OneCore);
         assert_eq!(options.count, None);
     }
@@ -291,7 +294,7 @@ mod tests {
         for text in
             ["", "nothing", "setup --size", "setup --size x", "setup --size 0", "idle --z 1"]
         {
-            assert!(matches!(parse(text), Err(Error::Usage(_))), "{text:?}");
+            assert!(matches!(parse(text), Err(BenchError::Usage(_))), "{text:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests at a given rate, one at a time, and what they take.
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::stats::percentile;
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// What the requests took.
-pub(crate) struct Paced {
+pub(crate) struct PacedResult {
     /// Of each, in nanoseconds.
     times: Vec<u64>,
     seconds: f64,
@@ -17,8 +17,8 @@ pub(crate) struct Paced {
 /// Makes `exchange` of each number from 0 when it is due. A request that is late does not delay those after it.
 pub(crate) fn pace(
     options: &Options,
-    mut exchange: impl FnMut(u64) -> Result<(), Error>,
-) -> Result<Paced, Error> {
+    mut exchange: impl FnMut(u64) -> Result<(), BenchError>,
+) -> Result<PacedResult, BenchError> {
     let wanted = options
         .count
         .unwrap_or((options.length.as_secs_f64() * f64::from(options.rate)) as u64)
@@ -32,10 +32,10 @@ pub(crate) fn pace(
         exchange(number)?;
         times.push(sent.elapsed().as_nanos() as u64);
     }
-    Ok(Paced { times, seconds: start.elapsed().as_secs_f64() })
+    Ok(PacedResult { times, seconds: start.elapsed().as_secs_f64() })
 }
 
-impl Paced {
+impl PacedResult {
     /// Prints the line of the run, with the processor time (ms) of both ends.
     pub(crate) fn report(
         mut self,

@@ -3,8 +3,8 @@
 //! The ends of a socket are pinned and get their LD_PRELOAD before exec. So a library sees the same when it loads as it
 //! would under `taskset`.
 
-use crate::error::Error;
-use crate::options::{Options, Role, Shimmed};
+use crate::error::BenchError;
+use crate::options::{BenchRole, Options, Shimmed};
 use crate::sys;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,11 +15,11 @@ use std::process::{Child, Command, Stdio};
 /// The parent's half is the client. The child is ended if the parent's half fails.
 pub(crate) fn fork_pair<T>(
     options: &Options,
-    parent: impl FnOnce() -> Result<T, Error>,
+    parent: impl FnOnce() -> Result<T, BenchError>,
     child: impl FnOnce(),
-) -> Result<T, Error> {
-    let client_cpu = sys::cpu_for(Role::Client, options.placement)?;
-    let server_cpu = sys::cpu_for(Role::Server, options.placement)?;
+) -> Result<T, BenchError> {
+    let client_cpu = sys::cpu_for(BenchRole::Client, options.placement)?;
+    let server_cpu = sys::cpu_for(BenchRole::Server, options.placement)?;
     let pin = |cpu: Option<usize>| cpu.map_or(Ok(()), sys::pin);
     // SAFETY: this process has one thread, so the child may go on as it likes.
     let pid = sys::check("fork", unsafe { libc::fork() })?;
@@ -32,7 +32,7 @@ pub(crate) fn fork_pair<T>(
         unsafe { libc::_exit(i32::from(ready.is_err())) };
     }
     let result = pin(client_cpu)
-        .map_err(|source| Error::System { call: "sched_setaffinity", source })
+        .map_err(|source| BenchError::System { call: "sched_setaffinity", source })
         .and_then(|()| parent());
     // SAFETY: pid is our own child and has not been waited for.
     unsafe {
@@ -55,16 +55,16 @@ impl Drop for End {
     }
 }
 
-fn command(role: Role, options: &Options) -> Result<Command, Error> {
-    let program =
-        std::env::current_exe().map_err(|source| Error::System { call: "readlink", source })?;
+fn command(role: BenchRole, options: &Options) -> Result<Command, BenchError> {
+    let program = std::env::current_exe()
+        .map_err(|source| BenchError::System { call: "readlink", source })?;
     let mut command = Command::new(program);
-    command.arg(if role == Role::Server { "server" } else { "client" });
+    command.arg(if role == BenchRole::Server { "server" } else { "client" });
     command.args(std::env::args().skip(2));
     let shimmed = match options.shimmed {
         Shimmed::Both => true,
-        Shimmed::Client => role == Role::Client,
-        Shimmed::Server => role == Role::Server,
+        Shimmed::Client => role == BenchRole::Client,
+        Shimmed::Server => role == BenchRole::Server,
     };
     if let Some(library) = options.library.as_deref().filter(|_| shimmed) {
         command.env("LD_PRELOAD", library);
@@ -81,34 +81,36 @@ fn command(role: Role, options: &Options) -> Result<Command, Error> {
     Ok(command)
 }
 
-fn spawn(command: &mut Command) -> Result<End, Error> {
-    command.spawn().map(End).map_err(|source| Error::System { call: "spawn", source })
+fn spawn(command: &mut Command) -> Result<End, BenchError> {
+    command.spawn().map(End).map_err(|source| BenchError::System { call: "spawn", source })
 }
 
 /// Runs the server and the client. The client prints the result.
-pub(crate) fn run_pair(options: &Options) -> Result<(), Error> {
+pub(crate) fn run_pair(options: &Options) -> Result<(), BenchError> {
     if let Some(library) = &options.library {
         if !std::path::Path::new(library).is_file() {
-            return Err(Error::Usage(format!("--library {library} is not a file: build it first")));
+            return Err(BenchError::Usage(format!(
+                "--library {library} is not a file: build it first"
+            )));
         }
     }
-    let mut server = spawn(command(Role::Server, options)?.stdout(Stdio::piped()))?;
+    let mut server = spawn(command(BenchRole::Server, options)?.stdout(Stdio::piped()))?;
     let mut port = String::new();
     if let Some(output) = server.0.stdout.take() {
         BufReader::new(output)
             .read_line(&mut port)
-            .map_err(|source| Error::System { call: "read", source })?;
+            .map_err(|source| BenchError::System { call: "read", source })?;
     }
     if port.trim().parse::<u16>().is_err() {
-        return Err(Error::Peer("the server ended before it listened".into()));
+        return Err(BenchError::Peer("the server ended before it listened".into()));
     }
-    let mut command = command(Role::Client, options)?;
+    let mut command = command(BenchRole::Client, options)?;
     command.args(["--port", port.trim(), "--server-pid", &server.0.id().to_string()]);
     let mut client = spawn(&mut command)?;
-    let status = client.0.wait().map_err(|source| Error::System { call: "wait", source })?;
+    let status = client.0.wait().map_err(|source| BenchError::System { call: "wait", source })?;
     match status.code() {
         Some(0) => Ok(()),
-        Some(75) => Err(Error::Unavailable("see above".into())),
-        _ => Err(Error::Peer(format!("the client ended with {status}"))),
+        Some(75) => Err(BenchError::Unavailable("see above".into())),
+        _ => Err(BenchError::Peer(format!("the client ended with {status}"))),
     }
 }

@@ -1,6 +1,6 @@
 //! The JSON line of a run.
 
-use crate::options::{Options, Wait};
+use crate::options::{Options, WaitKind};
 use crate::stats::Summary;
 use serde_json::{json, Map, Value};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn head(subject: Subject, options: &Options) -> Map<String, Value> {
     line.insert("size".into(), options.size.into());
     line.insert(
         "wait".into(),
-        if options.wait == Wait::Epoll { "epoll" } else { "blocking" }.into(),
+        if options.wait == WaitKind::Epoll { "epoll" } else { "blocking" }.into(),
     );
     line.insert("placement".into(), options.placement.name().into());
     line

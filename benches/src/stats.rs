@@ -1,6 +1,6 @@
 //! Timing of a repeated exchange, and the figures of a set of samples.
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::options::Options;
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,8 @@ impl Limit {
 /// With `--count` there is no warm-up. Half of the exchanges are in blocks, the other half are single.
 pub(crate) fn measure(
     options: &Options,
-    mut exchange: impl FnMut() -> Result<(), Error>,
-) -> Result<Summary, Error> {
+    mut exchange: impl FnMut() -> Result<(), BenchError>,
+) -> Result<Summary, BenchError> {
     let start = Instant::now();
     let limit = |fraction: f64| match options.count {
         Some(count) => Limit::Count((count as f64 * (fraction - 0.1).max(0.0) / 0.9) as u64),

@@ -1,23 +1,23 @@
 //! System calls through libc, with typed errors. What a shim may hook is called by its plain libc name here and in
 //! `socket`, never by a raw system call.
 
-use crate::error::Error;
-use crate::options::{Placement, Role};
+use crate::error::BenchError;
+use crate::options::{BenchRole, Placement};
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::{mem, ptr};
 
 /// Turns the result of a call that gives a negative number on failure into a `Result`.
-pub(crate) fn check(call: &'static str, result: c_int) -> Result<c_int, Error> {
+pub(crate) fn check(call: &'static str, result: c_int) -> Result<c_int, BenchError> {
     if result < 0 {
-        return Err(Error::last(call));
+        return Err(BenchError::last(call));
     }
     Ok(result)
 }
 
 /// The CPUs this process may run on.
-fn cpus() -> Result<Vec<usize>, Error> {
+fn cpus() -> Result<Vec<usize>, BenchError> {
     // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     // SAFETY: the kernel writes at most the given size into `set`.
@@ -30,15 +30,15 @@ fn cpus() -> Result<Vec<usize>, Error> {
 }
 
 /// The CPU that an end is pinned to, if it is pinned.
-pub(crate) fn cpu_for(role: Role, placement: Placement) -> Result<Option<usize>, Error> {
+pub(crate) fn cpu_for(role: BenchRole, placement: Placement) -> Result<Option<usize>, BenchError> {
     let cpus = cpus()?;
     match placement {
         Placement::Free => Ok(None),
         Placement::OneCore => Ok(cpus.first().copied()),
         Placement::TwoCores if cpus.len() < 2 => {
-            Err(Error::Unavailable("two cores need two CPUs in the affinity mask".into()))
+            Err(BenchError::Unavailable("two cores need two CPUs in the affinity mask".into()))
         }
-        Placement::TwoCores => Ok(Some(cpus[usize::from(role == Role::Server)])),
+        Placement::TwoCores => Ok(Some(cpus[usize::from(role == BenchRole::Server)])),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn raise_descriptor_limit() -> std::io::Result<()> {
 }
 
 /// An eventfd, and an epoll set that has it, edge-triggered.
-pub(crate) fn edge_triggered_eventfd() -> Result<(OwnedFd, OwnedFd), Error> {
+pub(crate) fn edge_triggered_eventfd() -> Result<(OwnedFd, OwnedFd), BenchError> {
     // SAFETY: neither call takes memory.
     let (event, set) = unsafe { (libc::eventfd(0, libc::EFD_NONBLOCK), libc::epoll_create1(0)) };
     // SAFETY: made just now, and nobody else's.
@@ -101,24 +101,24 @@ pub(crate) fn edge_triggered_eventfd() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 /// Adds one to an eventfd.
-pub(crate) fn ring(event: RawFd) -> Result<(), Error> {
+pub(crate) fn ring(event: RawFd) -> Result<(), BenchError> {
     let one = 1_u64;
     // SAFETY: eight readable bytes.
     match unsafe { libc::write(event, (&raw const one).cast(), 8) } {
         8 => Ok(()),
-        _ => Err(Error::last("write")),
+        _ => Err(BenchError::last("write")),
     }
 }
 
 /// Waits until something in the set is ready.
-pub(crate) fn epoll_wait_one(set: RawFd) -> Result<(), Error> {
+pub(crate) fn epoll_wait_one(set: RawFd) -> Result<(), BenchError> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: room for one event.
     check("epoll_wait", unsafe { libc::epoll_wait(set, &mut event, 1, -1) }).map(drop)
 }
 
 /// A futex operation on the low half of a word.
-fn futex(word: &AtomicU64, operation: c_int, value: u32) -> Result<(), Error> {
+fn futex(word: &AtomicU64, operation: c_int, value: u32) -> Result<(), BenchError> {
     // SAFETY: the word is live and aligned; the half at its address is the low one, as on every machine this runs on.
     let result = unsafe {
         libc::syscall(
@@ -131,17 +131,17 @@ fn futex(word: &AtomicU64, operation: c_int, value: u32) -> Result<(), Error> {
     };
     // The word had changed already.
     if result < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EAGAIN) {
-        return Err(Error::last("futex"));
+        return Err(BenchError::last("futex"));
     }
     Ok(())
 }
 
 /// Sleeps while the low half of the word is that of `value`.
-pub(crate) fn futex_wait(word: &AtomicU64, value: u64) -> Result<(), Error> {
+pub(crate) fn futex_wait(word: &AtomicU64, value: u64) -> Result<(), BenchError> {
     futex(word, libc::FUTEX_WAIT, value as u32)
 }
 
 /// Wakes a process that sleeps there.
-pub(crate) fn futex_wake(word: &AtomicU64) -> Result<(), Error> {
+pub(crate) fn futex_wake(word: &AtomicU64) -> Result<(), BenchError> {
     futex(word, libc::FUTEX_WAKE, 1)
 }

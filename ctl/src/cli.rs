@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::export::Place;
+use crate::export::ListenPlace;
 use crate::filter::Filter;
 use crate::top::Order;
 
@@ -100,7 +100,7 @@ pub(crate) struct TopArguments {
 
     /// What a line is
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) by: By,
+    pub(crate) by: TopLine,
 
     /// Print one interval's rates and end
     #[arg(long)]
@@ -116,7 +116,7 @@ pub(crate) struct TopArguments {
 
 /// What a line of `sanctl top` is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum TopLine {
     /// A connection
     #[default]
     Connection,
@@ -179,7 +179,7 @@ pub(crate) struct TraceArguments {
 pub(crate) struct ExportArguments {
     /// Serve at HOST:PORT or unix:PATH
     #[arg(long, value_name = "PLACE", required_unless_present = "once")]
-    pub(crate) listen: Option<Place>,
+    pub(crate) listen: Option<ListenPlace>,
 
     /// Print once and end
     #[arg(long, conflicts_with = "listen")]

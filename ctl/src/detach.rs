@@ -7,7 +7,7 @@ use sanshim_core::registry::{self, OnSan, Process, Requests};
 
 use crate::cli::DetachArguments;
 use crate::output::{complain, print};
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// How long to wait before looking again what became of the request.
 const LOOK: Duration = Duration::from_millis(2);
@@ -63,7 +63,7 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
     let started = Instant::now();
     let is_over = || started.elapsed() >= wait;
     let (mut is_helped, mut hindered) = (false, None);
-    let mut progress = Progress::new(asked.len(), "went back to TCP");
+    let mut progress = ProgressLine::new(asked.len(), "went back to TCP");
     loop {
         let mut left: Vec<_> = asked.iter().filter_map(|one| requests.again(one)).collect();
         if !requests.is_answered_for() {

@@ -7,20 +7,20 @@ use std::time::Duration;
 const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// A line that goes when this is dropped.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: ProgressBar,
     is_shown: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Of so many, each of which is to have done `what`.
-    pub(crate) fn new(all: usize, what: &'static str) -> Progress {
+    pub(crate) fn new(all: usize, what: &'static str) -> ProgressLine {
         let template = "{pos} of {len} {msg}, {elapsed} {bar:20}";
         let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::with_draw_target(Some(all as u64), ProgressDrawTarget::hidden());
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what);
-        Progress { bar, is_shown: false }
+        ProgressLine { bar, is_shown: false }
     }
 
     /// So many have.
@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,24 +1,24 @@
 //! A memfd mapped shared, and the copies in and out of it.
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::sys;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 /// A shared mapping, which a forked child inherits. It is zeros, and all of it was touched.
-pub(crate) struct Shared {
+pub(crate) struct SharedMapping {
     base: *mut u8,
     length: usize,
 }
 
-impl Shared {
-    pub(crate) fn new(length: usize) -> Result<Shared, Error> {
-        Shared::map(&Shared::file(length)?, length)
+impl SharedMapping {
+    pub(crate) fn new(length: usize) -> Result<SharedMapping, BenchError> {
+        SharedMapping::map(&SharedMapping::file(length)?, length)
     }
 
     /// The file behind such a mapping.
-    pub(crate) fn file(length: usize) -> Result<OwnedFd, Error> {
+    pub(crate) fn file(length: usize) -> Result<OwnedFd, BenchError> {
         // SAFETY: a literal name; no pointer is kept.
         let fd = sys::check("memfd_create", unsafe {
             libc::memfd_create(c"sanbench".as_ptr(), libc::MFD_CLOEXEC)
@@ -31,7 +31,7 @@ impl Shared {
     }
 
     /// Maps such a file, of this length or more.
-    pub(crate) fn map(file: &impl AsRawFd, length: usize) -> Result<Shared, Error> {
+    pub(crate) fn map(file: &impl AsRawFd, length: usize) -> Result<SharedMapping, BenchError> {
         // SAFETY: a fresh mapping, of a file that is as long.
         let base = unsafe {
             libc::mmap(
@@ -44,9 +44,9 @@ impl Shared {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(Error::last("mmap"));
+            return Err(BenchError::last("mmap"));
         }
-        Ok(Shared { base: base.cast(), length })
+        Ok(SharedMapping { base: base.cast(), length })
     }
 
     /// A shared word.
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: base and length are those of the mapping; no reference into it outlives self.
         unsafe { libc::munmap(self.base.cast(), self.length) };

@@ -2,8 +2,8 @@
 //!
 //! The sender is the child, because a strict Yama setting lets a process read only its children.
 
-use super::memory::Shared;
-use crate::error::Error;
+use super::memory::SharedMapping;
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::process;
 use crate::report::{self, Subject};
@@ -24,8 +24,8 @@ const END: u64 = 1 << 63;
 /// Buffers that are offered at a time. So the next one is ready while one is read.
 const DEPTH: u64 = 2;
 
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let shared = Shared::new(384)?;
+pub(crate) fn run(options: &Options) -> Result<(), BenchError> {
+    let shared = SharedMapping::new(384)?;
     let spin = Spin::new(options.placement);
     let size = options.size;
 
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let result = take();
         shared.word(TAKEN).store(END, Ordering::Release);
         if result.is_ok() && buffer.iter().any(|byte| *byte != 0x5a) {
-            return Err(Error::Peer("read other bytes than were offered".into()));
+            return Err(BenchError::Peer("read other bytes than were offered".into()));
         }
         result
     };
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_remote(pid: libc::pid_t, address: usize, into: &mut [u8]) -> Result<(), Error> {
+fn read_remote(pid: libc::pid_t, address: usize, into: &mut [u8]) -> Result<(), BenchError> {
     let mut done = 0;
     while done < into.len() {
         let rest = &mut into[done..];
@@ -95,9 +95,9 @@ fn read_remote(pid: libc::pid_t, address: usize, into: &mut [u8]) -> Result<(), 
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {
                 Some(libc::EPERM | libc::ENOSYS) => {
-                    Error::Unavailable(format!("process_vm_readv: {error}"))
+                    BenchError::Unavailable(format!("process_vm_readv: {error}"))
                 }
-                _ => Error::System { call: "process_vm_readv", source: error },
+                _ => BenchError::System { call: "process_vm_readv", source: error },
             });
         }
         done += count as usize;

@@ -1,10 +1,10 @@
 //! The least that a request to a process that sleeps costs, with the data in shared memory: what wakes it is a futex
 //! (blocking) or an eventfd in an epoll set, edge-triggered and never read (epoll). Nobody looks before it sleeps.
 
-use super::memory::Shared;
-use crate::error::Error;
+use super::memory::SharedMapping;
+use crate::error::BenchError;
 use crate::figures::CpuUse;
-use crate::options::{Options, Wait};
+use crate::options::{Options, WaitKind};
 use crate::pace::pace;
 use crate::report::Subject;
 use crate::{process, sys};
@@ -21,22 +21,26 @@ const END: u64 = u64::MAX;
 
 /// One direction, and what wakes its reader.
 struct Direction<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedMapping,
     at: usize,
     /// The eventfd, and the reader's set with it; none for a futex.
     event: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Direction<'_> {
-    fn new<'a>(shared: &'a Shared, at: usize, wait: Wait) -> Result<Direction<'a>, Error> {
+    fn new<'a>(
+        shared: &'a SharedMapping,
+        at: usize,
+        wait: WaitKind,
+    ) -> Result<Direction<'a>, BenchError> {
         let event = match wait {
-            Wait::Blocking => None,
-            Wait::Epoll => Some(sys::edge_triggered_eventfd()?),
+            WaitKind::Blocking => None,
+            WaitKind::Epoll => Some(sys::edge_triggered_eventfd()?),
         };
         Ok(Direction { shared, at, event })
     }
 
-    fn send(&self, number: u64, data: &[u8]) -> Result<(), Error> {
+    fn send(&self, number: u64, data: &[u8]) -> Result<(), BenchError> {
         self.shared.copy_in(self.at + DATA, data);
         self.shared.word(self.at).store(number, SeqCst);
         if self.shared.word(self.at + ASLEEP).load(SeqCst) == 0 {
@@ -49,7 +53,7 @@ impl Direction<'_> {
     }
 
     /// Sleeps until another message than that of this number is there; its number.
-    fn wait(&self, last: u64) -> Result<u64, Error> {
+    fn wait(&self, last: u64) -> Result<u64, BenchError> {
         let newest = self.shared.word(self.at);
         let asleep = self.shared.word(self.at + ASLEEP);
         while newest.load(Acquire) == last {
@@ -65,16 +69,16 @@ impl Direction<'_> {
         Ok(newest.load(Acquire))
     }
 
-    fn receive(&self, last: u64, into: &mut [u8]) -> Result<u64, Error> {
+    fn receive(&self, last: u64, into: &mut [u8]) -> Result<u64, BenchError> {
         let number = self.wait(last)?;
         self.shared.copy_out(self.at + DATA, into);
         Ok(number)
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &Options) -> Result<(), BenchError> {
     let span = (DATA + options.size).next_multiple_of(64) + 128;
-    let shared = Shared::new(THERE + 2 * span)?;
+    let shared = SharedMapping::new(THERE + 2 * span)?;
     let there = Direction::new(&shared, THERE, options.wait)?;
     let back = Direction::new(&shared, THERE + span, options.wait)?;
 
@@ -85,21 +89,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let paced = pace(options, |number| {
             there.send(number + 1, &out)?;
             match back.receive(number, &mut into)? {
-                END => Err(Error::Peer("ended before it had answered".into())),
+                END => Err(BenchError::Peer("ended before it had answered".into())),
                 _ => Ok(()),
             }
         })?;
         let spent = CpuUse::of(std::process::id())?.since(&before);
         there.send(END, &out)?;
         if into != out {
-            return Err(Error::Peer("the echo differs from what was sent".into()));
+            return Err(BenchError::Peer("the echo differs from what was sent".into()));
         }
         while shared.word(SPENT).load(Acquire) == 0 {
             std::thread::yield_now();
         }
         Ok((paced, spent.milliseconds))
     };
-    let serve = || -> Result<(), Error> {
+    let serve = || -> Result<(), BenchError> {
         let before = CpuUse::of(std::process::id())?;
         let mut buffer = vec![0; options.size];
         let mut last = 0;

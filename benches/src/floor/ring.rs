@@ -2,8 +2,8 @@
 //!
 //! A write larger than a chunk takes several slots, so that both copies run at the same time.
 
-use super::memory::Shared;
-use crate::error::Error;
+use super::memory::SharedMapping;
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::process;
 use crate::report::{self, Subject};
@@ -20,7 +20,7 @@ const DONE: usize = 256;
 const SLOTS: usize = 384;
 
 struct Ring<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedMapping,
     spin: Spin,
     slots: u64,
     stride: usize,
@@ -86,11 +86,11 @@ impl Ring<'_> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &Options) -> Result<(), BenchError> {
     let chunk = options.size.min(options.chunk);
     let stride = stride(chunk);
     let slots = ((options.ring / stride).max(4) as u64 + 1).next_power_of_two() / 2;
-    let shared = Shared::new(SLOTS + slots as usize * stride)?;
+    let shared = SharedMapping::new(SLOTS + slots as usize * stride)?;
     let spin = Spin::new(options.placement);
     let ring = Ring { shared: &shared, spin, slots, stride, chunk };
 
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let elapsed = start.elapsed();
         let sent = messages * options.size as u64;
         if received - 1 != sent {
-            return Err(Error::Peer(format!("received {} of {sent} bytes", received - 1)));
+            return Err(BenchError::Peer(format!("received {} of {sent} bytes", received - 1)));
         }
         Ok((messages, elapsed))
     };

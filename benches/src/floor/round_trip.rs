@@ -1,7 +1,7 @@
 //! A message there and back. Each message has a sequence word, and is copied in and out once in each direction.
 
-use super::memory::Shared;
-use crate::error::Error;
+use super::memory::SharedMapping;
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::spin::Spin;
@@ -13,7 +13,7 @@ const END: u64 = u64::MAX;
 
 /// One direction. The payload is right behind the sequence word, so that a small message is one cache line.
 struct Slot<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedMapping,
     offset: usize,
     spin: Spin,
 }
@@ -42,10 +42,10 @@ impl Slot<'_> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(options: &Options) -> Result<(), BenchError> {
     // The directions are two cache lines apart, because processors fetch the neighbour of a line too.
     let span = (8 + options.size).next_multiple_of(64) + 128;
-    let shared = Shared::new(2 * span)?;
+    let shared = SharedMapping::new(2 * span)?;
     let spin = Spin::new(options.placement);
     let there = Slot { shared: &shared, offset: 0, spin };
     let back = Slot { shared: &shared, offset: span, spin };
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         });
         shared.word(0).store(END, Ordering::Release);
         if into != out {
-            return Err(Error::Peer("the echo differs from what was sent".into()));
+            return Err(BenchError::Peer("the echo differs from what was sent".into()));
         }
         summary
     };

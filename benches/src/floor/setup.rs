@@ -1,8 +1,8 @@
 //! The least that two processes need to have memory of their own for each connection. One process makes a mapping, the
 //! other maps it too, a message goes there and back in it, and both end it.
 
-use super::memory::Shared;
-use crate::error::Error;
+use super::memory::SharedMapping;
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::spin::Spin;
@@ -22,8 +22,8 @@ const END: u64 = u64::MAX;
 const STEP: usize = 0;
 const DATA: usize = 8;
 
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let common = Shared::new(128)?;
+pub(crate) fn run(options: &Options) -> Result<(), BenchError> {
+    let common = SharedMapping::new(128)?;
     let spin = Spin::new(options.placement);
     let length = (DATA + options.size).next_multiple_of(4096);
     common.word(MAKER).store(std::process::id().into(), Ordering::Release);
@@ -33,8 +33,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         let mut into = vec![0; options.size];
         let mut number = 0_u64;
         let summary = stats::measure(options, || {
-            let file = Shared::file(length)?;
-            let own = Shared::map(&file, length)?;
+            let file = SharedMapping::file(length)?;
+            let own = SharedMapping::map(&file, length)?;
             own.copy_in(DATA, &out);
             own.word(STEP).store(1, Ordering::Release);
             number += 1;
@@ -42,14 +42,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             let failed = || common.word(FAILED).load(Ordering::Acquire) != 0;
             spin.until(|| own.word(STEP).load(Ordering::Acquire) == 2 || failed());
             if failed() {
-                return Err(Error::Unavailable("the other process may not map the memory".into()));
+                return Err(BenchError::Unavailable(
+                    "the other process may not map the memory".into(),
+                ));
             }
             own.copy_out(DATA, &mut into);
             Ok(())
         });
         common.word(OFFER).store(END, Ordering::Release);
         if into != out {
-            return Err(Error::Peer("the echo differs from what was sent".into()));
+            return Err(BenchError::Peer("the echo differs from what was sent".into()));
         }
         summary
     };
@@ -69,7 +71,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
             }
             let path = format!("/proc/{maker}/fd/{}", offer as u32);
             let file = OpenOptions::new().read(true).write(true).open(path);
-            let Some(mapping) = file.ok().and_then(|file| Shared::map(&file, length).ok()) else {
+            let Some(mapping) = file.ok().and_then(|file| SharedMapping::map(&file, length).ok())
+            else {
                 return common.word(FAILED).store(1, Ordering::Release);
             };
             spin.until(|| mapping.word(STEP).load(Ordering::Acquire) == 1);

@@ -1,13 +1,13 @@
 //! A server of many connections. One epoll loop sends back what comes.
 
 use super::channel::Epoll;
-use super::endpoint::{self, Socket};
-use crate::error::Error;
+use super::endpoint::{self, BenchSocket};
+use crate::error::BenchError;
 use crate::options::Options;
 use std::collections::HashMap;
 
 /// Serves until it is ended by the process that started it.
-pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
+pub(crate) fn server(options: &Options, listener: &BenchSocket) -> Result<(), BenchError> {
     let epoll = Epoll::new()?;
     epoll.control(libc::EPOLL_CTL_ADD, listener.0, libc::EPOLLIN)?;
     let mut sockets = HashMap::new();

@@ -1,11 +1,11 @@
 //! What CPU time and memory connections cost that were used and then do nothing.
 
-use super::channel::Channel;
+use super::channel::BenchChannel;
 use super::endpoint;
 use super::warm_up;
-use crate::error::Error;
-use crate::figures::{CpuUse, Memory};
-use crate::options::{Options, Wait};
+use crate::error::BenchError;
+use crate::figures::{CpuUse, TouchedMemory};
+use crate::options::{Options, WaitKind};
 use crate::report::{self, Subject};
 use serde_json::json;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use std::time::Duration;
 /// Time for the ends to calm down. What spins after traffic has stopped by then.
 const SETTLE: Duration = Duration::from_millis(500);
 
-fn connect_and_use(options: &Options) -> Result<Channel, Error> {
-    let channel = Channel::new(endpoint::connect(options)?, Wait::Blocking)?;
+fn connect_and_use(options: &Options) -> Result<BenchChannel, BenchError> {
+    let channel = BenchChannel::new(endpoint::connect(options)?, WaitKind::Blocking)?;
     warm_up::client(&channel, options.warm_up)?;
     Ok(channel)
 }
 
-pub(crate) fn client(options: &Options) -> Result<(), Error> {
+pub(crate) fn client(options: &Options) -> Result<(), BenchError> {
     // The first connection is not counted, because it pays for what all share.
     let mut channels = vec![connect_and_use(options)?];
     let own = std::process::id();
-    let before = (Memory::of(options.server_pid)?, Memory::of(own)?);
+    let before = (TouchedMemory::of(options.server_pid)?, TouchedMemory::of(own)?);
     for _ in 1..options.connections {
         channels.push(connect_and_use(options)?);
     }
     std::thread::sleep(SETTLE);
-    let after = (Memory::of(options.server_pid)?, Memory::of(own)?);
+    let after = (TouchedMemory::of(options.server_pid)?, TouchedMemory::of(own)?);
 
     let start = (CpuUse::of(options.server_pid)?, CpuUse::of(own)?);
     std::thread::sleep(options.length);

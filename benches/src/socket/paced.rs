@@ -1,19 +1,19 @@
 //! What a server costs that is mostly idle. Requests come at a given rate, one at a time, and go round many
 //! connections.
 
-use super::channel::Channel;
+use super::channel::BenchChannel;
 use super::endpoint;
 use super::warm_up;
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::figures::CpuUse;
-use crate::options::{Options, Wait};
+use crate::options::{Options, WaitKind};
 use crate::pace::pace;
 use crate::report::Subject;
 
-pub(crate) fn client(options: &Options) -> Result<(), Error> {
+pub(crate) fn client(options: &Options) -> Result<(), BenchError> {
     let mut channels = Vec::new();
     for _ in 0..options.connections {
-        let channel = Channel::new(endpoint::connect(options)?, Wait::Blocking)?;
+        let channel = BenchChannel::new(endpoint::connect(options)?, WaitKind::Blocking)?;
         // Each connection is accepted and answered once before the clock starts. More would not be paced.
         warm_up::client(&channel, 1)?;
         channels.push(channel);
@@ -25,7 +25,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         let channel = &channels[number as usize % channels.len()];
         channel.send_all(&out)?;
         if !channel.receive_all(&mut into)? {
-            return Err(Error::Peer("closed the connection".into()));
+            return Err(BenchError::Peer("closed the connection".into()));
         }
         Ok(())
     })?;

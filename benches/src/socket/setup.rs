@@ -1,8 +1,8 @@
 //! Whole connections: connect, a request and its echo, close. One after the other, or many at once.
 
-use super::channel::{Channel, Epoll};
-use super::endpoint::{self, Socket};
-use crate::error::Error;
+use super::channel::{BenchChannel, Epoll};
+use super::endpoint::{self, BenchSocket};
+use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::stats;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// TIME-WAIT towards this run's server port.
 const CONNECTIONS: u64 = 3000;
 
-pub(crate) fn client(options: &Options) -> Result<(), Error> {
+pub(crate) fn client(options: &Options) -> Result<(), BenchError> {
     let counted = Options { count: Some(options.count.unwrap_or(CONNECTIONS)), ..options.clone() };
     if options.connections > 1 {
         let mut many = Many::new(options)?;
@@ -23,10 +23,10 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     let request = vec![0x5a; options.size];
     let mut reply = vec![0; options.size];
     let summary = stats::measure(&counted, || {
-        let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+        let channel = BenchChannel::new(endpoint::connect(options)?, options.wait)?;
         channel.send_all(&request)?;
         if !channel.receive_all(&mut reply)? {
-            return Err(Error::Peer("closed the connection without a reply".into()));
+            return Err(BenchError::Peer("closed the connection without a reply".into()));
         }
         Ok(())
     })?;
@@ -36,7 +36,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
 
 /// One of many connections.
 struct Asking {
-    socket: Socket,
+    socket: BenchSocket,
     asked: bool,
     /// Bytes of the reply that have come.
     received: usize,
@@ -53,7 +53,7 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn new(options: &'a Options) -> Result<Many<'a>, Error> {
+    fn new(options: &'a Options) -> Result<Many<'a>, BenchError> {
         let mut many = Many {
             options,
             epoll: Epoll::new()?,
@@ -67,7 +67,7 @@ impl<'a> Many<'a> {
         Ok(many)
     }
 
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), BenchError> {
         let socket = endpoint::begin_connect(self.options)?;
         self.epoll.control(libc::EPOLL_CTL_ADD, socket.0, libc::EPOLLOUT)?;
         self.open.insert(socket.0, Asking { socket, asked: false, received: 0 });
@@ -75,7 +75,7 @@ impl<'a> Many<'a> {
     }
 
     /// Goes on with all of them until one more has ended.
-    fn finish_one(&mut self) -> Result<(), Error> {
+    fn finish_one(&mut self) -> Result<(), BenchError> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         while self.finished == 0 {
             let count = self.epoll.wait(&mut events)?;
@@ -91,19 +91,21 @@ impl<'a> Many<'a> {
     }
 
     /// Takes the next step of a connection. True if it has ended.
-    fn go_on(&mut self, fd: i32) -> Result<bool, Error> {
+    fn go_on(&mut self, fd: i32) -> Result<bool, BenchError> {
         let Some(asking) = self.open.get_mut(&fd) else { return Ok(false) };
         if !asking.asked {
             self.buffer.fill(0x5a);
             if endpoint::send(&asking.socket, &self.buffer)? != Some(self.buffer.len()) {
-                return Err(Error::Peer("a new connection did not take the request".into()));
+                return Err(BenchError::Peer("a new connection did not take the request".into()));
             }
             asking.asked = true;
             self.epoll.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN)?;
             return Ok(false);
         }
         match endpoint::receive(&asking.socket, &mut self.buffer)? {
-            Some(0) => return Err(Error::Peer("closed the connection without a reply".into())),
+            Some(0) => {
+                return Err(BenchError::Peer("closed the connection without a reply".into()))
+            }
             count => asking.received += count.unwrap_or(0),
         }
         let ended = asking.received >= self.buffer.len();
@@ -115,10 +117,10 @@ impl<'a> Many<'a> {
 }
 
 /// Serves until it is ended by the process that started it.
-pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
+pub(crate) fn server(options: &Options, listener: &BenchSocket) -> Result<(), BenchError> {
     let mut buffer = vec![0; options.size];
     loop {
-        let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+        let channel = BenchChannel::new(endpoint::accept(listener)?, options.wait)?;
         while channel.receive_all(&mut buffer)? {
             channel.send_all(&buffer)?;
         }

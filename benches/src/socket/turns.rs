@@ -1,11 +1,11 @@
 //! A connection that two processes share. Either one does nothing while the other makes round trips, or both send in
 //! turns.
 
-use super::channel::Channel;
-use super::endpoint::{self, Socket};
+use super::channel::BenchChannel;
+use super::endpoint::{self, BenchSocket};
 use super::{round_trip, warm_up};
-use crate::error::Error;
-use crate::floor::Shared;
+use crate::error::BenchError;
+use crate::floor::SharedMapping;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::stats::{self, Summary};
@@ -29,7 +29,7 @@ impl Drop for Child {
     }
 }
 
-fn fork(child: impl FnOnce()) -> Result<Child, Error> {
+fn fork(child: impl FnOnce()) -> Result<Child, BenchError> {
     // SAFETY: this process has one thread, so the child may go on as it likes.
     let pid = sys::check("fork", unsafe { libc::fork() })?;
     if pid == 0 {
@@ -43,8 +43,8 @@ fn fork(child: impl FnOnce()) -> Result<Child, Error> {
 }
 
 /// Round trips, while a child has the connection too and leaves it alone.
-pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
-    let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+pub(crate) fn shared_client(options: &Options) -> Result<(), BenchError> {
+    let channel = BenchChannel::new(endpoint::connect(options)?, options.wait)?;
     // This comes before the fork, because a connection that others have as well stays where it is.
     warm_up::client(&channel, options.warm_up)?;
     let _child = fork(|| loop {
@@ -55,11 +55,11 @@ pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
 }
 
 /// Parent and child send in turns. A turn ends when the other may begin.
-pub(crate) fn client(options: &Options) -> Result<(), Error> {
-    let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+pub(crate) fn client(options: &Options) -> Result<(), BenchError> {
+    let channel = BenchChannel::new(endpoint::connect(options)?, options.wait)?;
     // This comes before the fork, because a connection that others have as well stays where it is.
     warm_up::client(&channel, options.warm_up)?;
-    let shared = Shared::new(4096)?;
+    let shared = SharedMapping::new(4096)?;
     let turn = shared.word(0);
     let out = vec![0x5a; options.size];
     let wait_for = |whose| {
@@ -91,8 +91,8 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
-    let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+pub(crate) fn server(options: &Options, listener: &BenchSocket) -> Result<(), BenchError> {
+    let channel = BenchChannel::new(endpoint::accept(listener)?, options.wait)?;
     warm_up::server(&channel)?;
     let mut buffer = vec![0; options.size];
     while channel.receive_all(&mut buffer)? {}

@@ -6,13 +6,13 @@ use std::path::Path;
 use sanshim_core::registry;
 use sanshim_core::sys::mounts;
 
-use super::sharing::Side;
+use super::sharing::ComparedSide;
 use crate::output::printable;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Fails with what keeps them apart, or with why nobody can tell.
-pub(super) fn meet(one: &Side, other: &Side, both: &str) -> Result<(), String> {
+pub(super) fn meet(one: &ComparedSide, other: &ComparedSide, both: &str) -> Result<(), String> {
     let apart = |why: String| Err(format!("{both} share no memory: {why}"));
     let [named, other_named] = [one, other].map(|side| side.admitted.folder.as_deref());
     let may_cross = named.is_some() && other_named.is_some();
@@ -58,7 +58,7 @@ pub(super) fn meet(one: &Side, other: &Side, both: &str) -> Result<(), String> {
 }
 
 /// The line that has these name that folder. The variable goes before the rules file.
-fn name_it(folder: Option<&Path>, sides: &[&Side]) -> String {
+fn name_it(folder: Option<&Path>, sides: &[&ComparedSide]) -> String {
     let folder = folder.map_or_else(|| "/run/sanshim".to_owned(), shown);
     let who: Vec<_> = sides.iter().map(|side| side.who.as_str()).collect();
     let running = sides.iter().filter(|side| side.pid.is_some());
@@ -69,8 +69,8 @@ fn name_it(folder: Option<&Path>, sides: &[&Side]) -> String {
 }
 
 /// Those that are to name a folder: those that name none, or the second, so that it names the other one's.
-fn lacking<'a>(one: &'a Side, other: &'a Side) -> Vec<&'a Side> {
-    let none = |side: &&Side| side.admitted.folder.is_none();
+fn lacking<'a>(one: &'a ComparedSide, other: &'a ComparedSide) -> Vec<&'a ComparedSide> {
+    let none = |side: &&ComparedSide| side.admitted.folder.is_none();
     let lacking: Vec<_> = [one, other].into_iter().filter(none).collect();
     if lacking.is_empty() {
         vec![other]
@@ -79,7 +79,7 @@ fn lacking<'a>(one: &'a Side, other: &'a Side) -> Vec<&'a Side> {
     }
 }
 
-fn path(side: &Side) -> &Path {
+fn path(side: &ComparedSide) -> &Path {
     side.admitted.folder.as_deref().unwrap_or(SHARED_MEMORY.as_ref())
 }
 
@@ -95,7 +95,7 @@ struct Unknown {
 }
 
 /// Device and inode of where a side meets others. A file system of the network is not looked at: it may not answer.
-fn place(side: &Side) -> Result<(u64, u64), Unknown> {
+fn place(side: &ComparedSide) -> Result<(u64, u64), Unknown> {
     let path = path(side);
     let of = format!("the folder {} of {}", shown(path), side.who);
     if let Some(kind) = mounts::remote_kind(side.pid, path) {

@@ -14,7 +14,7 @@ use crate::output::printable;
 const SYSTEM_FILE: &str = "/etc/sanshim.toml";
 
 /// One of the two: a process, or one that a user would start.
-pub(super) struct Side {
+pub(super) struct ComparedSide {
     /// For people.
     pub(super) who: String,
     /// The process; `None`: there is none.
@@ -29,8 +29,8 @@ pub(super) struct Side {
 
 /// Judges processes of `with`: of the one and the other, or of the caller and the one.
 pub(super) fn judge(with: &[String]) -> Finding {
-    let sides: Vec<Side> = with.iter().map(|who| side(who)).collect::<Result<_, _>>()?;
-    match <[Side; 2]>::try_from(sides) {
+    let sides: Vec<ComparedSide> = with.iter().map(|who| side(who)).collect::<Result<_, _>>()?;
+    match <[ComparedSide; 2]>::try_from(sides) {
         Ok([one, other]) => compare(&one, &other),
         Err(sides) => {
             let own = of_user(rustix::process::geteuid().as_raw())?;
@@ -41,7 +41,7 @@ pub(super) fn judge(with: &[String]) -> Finding {
     }
 }
 
-fn side(who: &str) -> Result<Side, String> {
+fn side(who: &str) -> Result<ComparedSide, String> {
     match (who.parse(), who.strip_prefix("uid:")) {
         (Ok(pid), _) => of_process(pid),
         (_, Some(number)) => {
@@ -53,17 +53,23 @@ fn side(who: &str) -> Result<Side, String> {
 }
 
 /// A process of that user, which would read the configuration that the caller's read.
-fn of_user(user: u32) -> Result<Side, String> {
+fn of_user(user: u32) -> Result<ComparedSide, String> {
     let config = Config::load().map_err(|error| error.to_string())?;
     let file = config.rules_file.as_ref().map(|file| file.display().to_string());
     let users = Some(config.allowed_users().collect());
     let folder = config.folder().map(Path::to_owned);
     let admitted = Admitted { started_as: user, users, folder };
     let who = format!("a program of {}", name(user));
-    Ok(Side { who, pid: None, user, admitted, file: file.unwrap_or(SYSTEM_FILE.to_owned()) })
+    Ok(ComparedSide {
+        who,
+        pid: None,
+        user,
+        admitted,
+        file: file.unwrap_or(SYSTEM_FILE.to_owned()),
+    })
 }
 
-fn of_process(pid: u32) -> Result<Side, String> {
+fn of_process(pid: u32) -> Result<ComparedSide, String> {
     let found = registry::read_published().processes.into_iter().find(|one| one.pid == pid);
     let process = found.ok_or_else(|| {
         format!("process {pid} does not run under the shim, or is another user's: sanctl why {pid} tells; a user without a name is given as uid:{pid}")
@@ -71,7 +77,7 @@ fn of_process(pid: u32) -> Result<Side, String> {
     let user = effective_user(pid).unwrap_or(process.uid);
     let who = format!("{} (pid {pid}) of {}", printable(&process.program), name(user));
     let file = rules_file(pid).unwrap_or_else(|| SYSTEM_FILE.to_owned());
-    Ok(Side { who, pid: Some(pid), user, admitted: process.admitted, file })
+    Ok(ComparedSide { who, pid: Some(pid), user, admitted: process.admitted, file })
 }
 
 fn effective_user(pid: u32) -> Option<u32> {
@@ -103,17 +109,17 @@ enum Lacks {
     User(u32),
 }
 
-fn compare(one: &Side, other: &Side) -> Finding {
+fn compare(one: &ComparedSide, other: &ComparedSide) -> Finding {
     let both = format!("{} and {}", one.who, other.who);
     meet(one, other, &both)?;
     let (first, second) = (lacks(one, other)?, lacks(other, one)?);
-    let line = |side: &Side, users: &[u32]| {
+    let line = |side: &ComparedSide, users: &[u32]| {
         let users: Vec<_> = users.iter().map(|user| entry(side, *user)).collect();
         let known = side.admitted.users.as_ref().is_some_and(|users| !users.is_empty());
         let beside = if known { ", beside those that it names," } else { "" };
         format!("allow_users = [{}]{beside} in {}", users.join(", "), side.file)
     };
-    let apart = |lines: String, changed: &[&Side]| {
+    let apart = |lines: String, changed: &[&ComparedSide]| {
         let running: Vec<_> = changed.iter().filter(|side| side.pid.is_some()).collect();
         let restart: Vec<_> = running.iter().map(|side| side.who.as_str()).collect();
         let then = if restart.is_empty() { "" } else { ", and restart " };
@@ -138,7 +144,7 @@ fn compare(one: &Side, other: &Side) -> Finding {
     }
 }
 
-fn maybe(both: &str, server: &Side, line: &str) -> String {
+fn maybe(both: &str, server: &ComparedSide, line: &str) -> String {
     format!(
         "{both} share memory on connections to where {} listened while it was root's; for the others write {line}",
         server.who
@@ -146,7 +152,7 @@ fn maybe(both: &str, server: &Side, line: &str) -> String {
 }
 
 /// What the host lacks to take the guest in.
-fn lacks(host: &Side, guest: &Side) -> Result<Lacks, String> {
+fn lacks(host: &ComparedSide, guest: &ComparedSide) -> Result<Lacks, String> {
     let number = |user| {
         number_in(host, user).ok_or_else(|| {
             format!(
@@ -179,14 +185,14 @@ fn lacks(host: &Side, guest: &Side) -> Result<Lacks, String> {
 }
 
 /// How the configuration of that side names a user.
-fn entry(side: &Side, user: u32) -> String {
+fn entry(side: &ComparedSide, user: u32) -> String {
     let is_known = side.pid.is_none() || registry::share_namespace("user", side.pid, None);
     let name = is_known.then(|| user_name(user)).flatten();
     name.map_or_else(|| user.to_string(), |name| format!("\"{}\"", printable(&name)))
 }
 
 /// The number that the caller's user of this number has in the user namespace of a side.
-fn number_in(side: &Side, user: u32) -> Option<u32> {
+fn number_in(side: &ComparedSide, user: u32) -> Option<u32> {
     let Some(pid) = side.pid else { return Some(user) };
     let Ok(map) = fs::read_to_string(format!("/proc/{pid}/uid_map")) else { return Some(user) };
     map.lines().find_map(|line| {

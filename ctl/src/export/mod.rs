@@ -4,7 +4,7 @@ mod metrics;
 mod server;
 mod text;
 
-pub(crate) use server::Place;
+pub(crate) use server::ListenPlace;
 
 use metrics::Metrics;
 use prometheus_client::registry::Registry;

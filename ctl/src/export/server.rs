@@ -31,22 +31,22 @@ const LARGEST: usize = 8192;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ListenPlace {
     /// Host and port.
     Address(String),
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for ListenPlace {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<ListenPlace, String> {
         match text.strip_prefix("unix:") {
             Some("") => Err("no path after unix:".to_owned()),
-            Some(path) => Ok(Place::Unix(path.into())),
+            Some(path) => Ok(ListenPlace::Unix(path.into())),
             None if text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
-                Ok(Place::Address(text.to_owned()))
+                Ok(ListenPlace::Address(text.to_owned()))
             }
             None => Err("neither HOST:PORT nor unix:PATH".to_owned()),
         }
@@ -60,7 +60,7 @@ type Render = dyn Fn() -> String + Send;
 ///
 /// # Errors
 /// When nobody can listen there.
-pub(super) fn serve(place: &Place, render: Box<Render>) -> Result<(), String> {
+pub(super) fn serve(place: &ListenPlace, render: Box<Render>) -> Result<(), String> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // Does not fail, because both signals can be caught.
@@ -82,7 +82,7 @@ pub(super) fn serve(place: &Place, render: Box<Render>) -> Result<(), String> {
             Err(_) => thread::sleep(LOOK),
         }
     }
-    if let Place::Unix(path) = place {
+    if let ListenPlace::Unix(path) = place {
         // If this fails, the next server removes it.
         let _ = fs::remove_file(path);
     }
@@ -211,14 +211,14 @@ fn is_ready(listener: BorrowedFd) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], moment.as_ref()) == Ok(1)
 }
 
-fn listen(place: &Place) -> Result<Listener, String> {
+fn listen(place: &ListenPlace) -> Result<Listener, String> {
     let (shown, listener) = match place {
-        Place::Address(address) => (
+        ListenPlace::Address(address) => (
             address.clone(),
             TcpListener::bind(address)
                 .and_then(|one| one.set_nonblocking(true).map(|()| Listener::Tcp(one))),
         ),
-        Place::Unix(path) => (
+        ListenPlace::Unix(path) => (
             path.display().to_string(),
             make_room(path)
                 .and_then(|()| UnixListener::bind(path))
@@ -307,15 +307,15 @@ fn answer(request: &str, render: impl FnOnce() -> String) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{answer, Place};
+    use super::{answer, ListenPlace};
 
     #[test]
     fn places_are_addresses_or_paths() {
-        assert_eq!("[::1]:9464".parse(), Ok(Place::Address("[::1]:9464".to_owned())));
-        assert_eq!("localhost:9464".parse(), Ok(Place::Address("localhost:9464".to_owned())));
-        assert_eq!("unix:/run/s".parse(), Ok(Place::Unix("/run/s".into())));
+        assert_eq!("[::1]:9464".parse(), Ok(ListenPlace::Address("[::1]:9464".to_owned())));
+        assert_eq!("localhost:9464".parse(), Ok(ListenPlace::Address("localhost:9464".to_owned())));
+        assert_eq!("unix:/run/s".parse(), Ok(ListenPlace::Unix("/run/s".into())));
         for wrong in ["unix:", "9464", "localhost", "localhost:99999"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ListenPlace>().is_err(), "{wrong}");
         }
     }
 

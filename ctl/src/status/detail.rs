@@ -5,11 +5,11 @@ use std::fmt::Write;
 use sanshim_core::registry::Connection;
 use sanshim_core::session::Behaviour;
 
-use super::sharing::{Control, End};
+use super::sharing::{JoinedControl, JoinedEnd};
 use crate::units::{bytes, count};
 
 /// Adds these lines. There are none for what never had a session: listeners, and connections that always were on TCP.
-pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
+pub(super) fn push(text: &mut String, connection: &Connection, end: &JoinedEnd) {
     let transfers = &connection.transfers;
     if transfers.message_size == 0 {
         return;
@@ -53,7 +53,7 @@ pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
         count(transfers.fragmented),
         count(transfers.resizes)
     );
-    if *end != End::default() {
+    if *end != JoinedEnd::default() {
         let (send, receive) = (shown(&end.send), shown(&end.receive));
         let _ = writeln!(text, "      control: send {send}, receive {receive}");
     }
@@ -63,7 +63,7 @@ pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
     }
 }
 
-fn shown(control: &Control) -> String {
+fn shown(control: &JoinedControl) -> String {
     let Some(pid) = control.controller else { return "never swapped".to_owned() };
     format!("by pid {pid} ({} swaps, {} waiting)", count(control.swaps), count(control.waiters))
 }

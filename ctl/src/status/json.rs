@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use sanshim_core::registry;
 use serde::Serialize;
 
-use super::sharing::{End, Sharing};
+use super::sharing::{JoinedEnd, Sharing};
 use crate::output::printable_json;
 
 #[derive(Serialize)]
@@ -60,7 +60,7 @@ struct Connection {
     credit_updates_sent: u64,
     buffered_bytes: u64,
     wakeups: Wakeups,
-    control: End,
+    control: JoinedEnd,
     rdma: Rdma,
     buffers: Buffers,
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Control of one direction of a connection's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Control {
+pub(super) struct JoinedControl {
     /// The process that has control. `None` if control never changed hands.
     pub(super) controller: Option<u32>,
     /// How often control changed hands.
@@ -17,7 +17,7 @@ pub(super) struct Control {
     pub(super) waiters: u64,
 }
 
-impl Control {
+impl JoinedControl {
     fn note(&mut self, pid: u32, said: ControlStatus) {
         if said.taken > self.swaps {
             (self.controller, self.swaps) = (Some(pid), said.taken);
@@ -28,11 +28,11 @@ impl Control {
 
 /// Control of an end, from what all of its processes say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct End {
+pub(super) struct JoinedEnd {
     /// Control of sending.
-    pub(super) send: Control,
+    pub(super) send: JoinedControl,
     /// Control of receiving.
-    pub(super) receive: Control,
+    pub(super) receive: JoinedControl,
     /// How often the session was suspended for a change of control.
     pub(super) suspensions: u64,
     /// How long all these suspensions took.
@@ -40,12 +40,12 @@ pub(super) struct End {
 }
 
 /// The ends of all connections, by their addresses and their processes' network namespaces.
-pub(super) struct Sharing(HashMap<(Option<u64>, SocketAddr, SocketAddr), End>);
+pub(super) struct Sharing(HashMap<(Option<u64>, SocketAddr, SocketAddr), JoinedEnd>);
 
 impl Sharing {
     /// What `processes` say together.
     pub(super) fn of(processes: &[Process]) -> Self {
-        let mut ends: HashMap<_, End> = HashMap::new();
+        let mut ends: HashMap<_, JoinedEnd> = HashMap::new();
         for process in processes {
             for connection in &process.connections {
                 let end = ends.entry(key(process, connection)).or_default();
@@ -59,7 +59,7 @@ impl Sharing {
     }
 
     /// The end that this connection is.
-    pub(super) fn end(&self, process: &Process, connection: &Connection) -> End {
+    pub(super) fn end(&self, process: &Process, connection: &Connection) -> JoinedEnd {
         self.0.get(&key(process, connection)).copied().unwrap_or_default()
     }
 }

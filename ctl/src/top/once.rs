@@ -2,7 +2,7 @@
 
 use super::columns::{Column, CONNECTIONS, PROCESSES};
 use super::rates::Sampler;
-use super::view::{Shown, View};
+use super::view::{ShownRows, View};
 use crate::output::{print, printable_json};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ pub(super) fn show(view: &View, interval: Duration, as_json: bool) -> i32 {
     let now = Instant::now();
     let shown = view.arrange(&sampler.take(&super::look(&view.filter), now));
     print(&match shown {
-        Shown::Connections(rows) if as_json => json("connections", &rows, now - started),
-        Shown::Processes(rows) if as_json => json("processes", &rows, now - started),
-        Shown::Connections(rows) => table(CONNECTIONS, &rows),
-        Shown::Processes(rows) => table(PROCESSES, &rows),
+        ShownRows::Connections(rows) if as_json => json("connections", &rows, now - started),
+        ShownRows::Processes(rows) if as_json => json("processes", &rows, now - started),
+        ShownRows::Connections(rows) => table(CONNECTIONS, &rows),
+        ShownRows::Processes(rows) => table(PROCESSES, &rows),
     })
 }
 

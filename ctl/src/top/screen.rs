@@ -2,8 +2,8 @@
 
 use super::columns::{fitting, Column, CONNECTIONS, PROCESSES};
 use super::rates::{Row, Sampler};
-use super::view::{Shown, View};
-use crate::cli::By;
+use super::view::{ShownRows, View};
+use crate::cli::TopLine;
 use crate::units::bytes;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -126,7 +126,7 @@ impl Screen {
         let room = usize::from(middle.height).saturating_sub(1);
         self.first = self.first.min(shown.len().saturating_sub(room));
         match &shown {
-            Shown::Connections(rows) => {
+            ShownRows::Connections(rows) => {
                 let style = |row: &Row| {
                     Style::new().add_modifier(if row.on_san {
                         Modifier::empty()
@@ -136,7 +136,7 @@ impl Screen {
                 };
                 table(frame, middle, CONNECTIONS, &rows[self.first..], style);
             }
-            Shown::Processes(rows) => {
+            ShownRows::Processes(rows) => {
                 table(frame, middle, PROCESSES, &rows[self.first..], |_| Style::new())
             }
         }
@@ -158,8 +158,8 @@ impl Screen {
 
     fn keys(&self) -> String {
         let other = match self.view.by {
-            By::Connection => "processes",
-            By::Process => "connections",
+            TopLine::Connection => "processes",
+            TopLine::Process => "connections",
         };
         let others = if self.view.not_on_san { "all" } else { "not on SAN" };
         format!(

@@ -2,7 +2,7 @@
 
 use super::columns::Order;
 use super::rates::{by_process, ProcessRow, Row};
-use crate::cli::{By, TopArguments};
+use crate::cli::{TopArguments, TopLine};
 use crate::filter::Filter;
 use std::cmp::Reverse;
 
@@ -13,20 +13,20 @@ pub(super) struct View {
     /// Of that only what is on TCP is shown. A key changes it, without another look.
     pub(super) not_on_san: bool,
     pub(super) order: Order,
-    pub(super) by: By,
+    pub(super) by: TopLine,
 }
 
 /// Rows to show, in order.
-pub(super) enum Shown {
+pub(super) enum ShownRows {
     Connections(Vec<Row>),
     Processes(Vec<ProcessRow>),
 }
 
-impl Shown {
+impl ShownRows {
     pub(super) fn len(&self) -> usize {
         match self {
-            Shown::Connections(rows) => rows.len(),
-            Shown::Processes(rows) => rows.len(),
+            ShownRows::Connections(rows) => rows.len(),
+            ShownRows::Processes(rows) => rows.len(),
         }
     }
 }
@@ -45,18 +45,18 @@ impl View {
     }
 
     /// The rows in the order of this view. Equal ones stay in the order of processes and descriptors.
-    pub(super) fn arrange(&self, rows: &[Row]) -> Shown {
+    pub(super) fn arrange(&self, rows: &[Row]) -> ShownRows {
         let order = self.order;
         let mut rows: Vec<_> = self.chosen(rows).cloned().collect();
         match self.by {
-            By::Connection => {
+            TopLine::Connection => {
                 rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
-                Shown::Connections(rows)
+                ShownRows::Connections(rows)
             }
-            By::Process => {
+            TopLine::Process => {
                 let mut rows = by_process(&rows);
                 rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
-                Shown::Processes(rows)
+                ShownRows::Processes(rows)
             }
         }
     }
@@ -71,8 +71,8 @@ impl View {
 
     pub(super) fn turn_by(&mut self) {
         self.by = match self.by {
-            By::Connection => By::Process,
-            By::Process => By::Connection,
+            TopLine::Connection => TopLine::Process,
+            TopLine::Process => TopLine::Connection,
         };
     }
 }
