@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use sanshim_core::provider::interface::catalogue::{Catalogue, Entry};
+use sanshim_core::provider::interface::catalogue::{Catalogue, CatalogueEntry};
 use sanshim_core::provider::interface::client::Provider;
 use sanshim_core::provider::interface::Info;
 use sanshim_core::provider::BUILT_IN;
@@ -50,7 +50,7 @@ pub(crate) fn providers(arguments: &ProvidersArguments) -> i32 {
     print(&text).max(i32::from(library.is_err()))
 }
 
-fn row(entry: &Entry) -> Row {
+fn row(entry: &CatalogueEntry) -> Row {
     let file = entry.file().map(|file| file.to_string_lossy().into_owned());
     let mut row = Row {
         name: entry.name().into(),

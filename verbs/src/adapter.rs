@@ -7,12 +7,12 @@ use crate::listener::Listener;
 use crate::queue_pair::QueuePair;
 use crate::region::Region;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use sanshim_core::provider::interface::{implement, Limits, QueuePairAttributes, Result};
+use sanshim_core::provider::interface::{implement, Limits, ProviderResult, QueuePairAttributes};
 use std::sync::Arc;
 
 pub(crate) struct Adapter(pub(crate) Arc<Device>);
 
-impl implement::Adapter for Adapter {
+impl implement::AdapterObject for Adapter {
     type CompletionQueue = CompletionQueue;
     type MemoryRegion = Region;
     type SharedReceiveQueue = SharedReceiveQueue;
@@ -24,15 +24,15 @@ impl implement::Adapter for Adapter {
         self.0.limits
     }
 
-    fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+    fn create_completion_queue(&self, depth: u32) -> ProviderResult<CompletionQueue> {
         CompletionQueue::new(&self.0, depth)
     }
 
-    fn create_memory_region(&self) -> Result<Region> {
+    fn create_memory_region(&self) -> ProviderResult<Region> {
         Ok(Region::new(&self.0))
     }
 
-    fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+    fn create_shared_receive_queue(&self, depth: u32) -> ProviderResult<SharedReceiveQueue> {
         SharedReceiveQueue::new(&self.0, depth)
     }
 
@@ -42,15 +42,15 @@ impl implement::Adapter for Adapter {
         receive: &CompletionQueue,
         initiator: &CompletionQueue,
         shared: Option<&SharedReceiveQueue>,
-    ) -> Result<QueuePair> {
+    ) -> ProviderResult<QueuePair> {
         QueuePair::new(&self.0, attributes, receive, initiator, shared)
     }
 
-    fn create_connector(&self) -> Result<Connector> {
+    fn create_connector(&self) -> ProviderResult<Connector> {
         Connector::new(&self.0)
     }
 
-    fn create_listener(&self) -> Result<Listener> {
+    fn create_listener(&self) -> ProviderResult<Listener> {
         Listener::new(&self.0)
     }
 }

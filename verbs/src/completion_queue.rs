@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::error::{check, last, of_completion};
 use rdma_sys::*;
 use sanshim_core::provider::interface::{
-    implement, Completion, Error, Reported, RequestKind, Result, Started,
+    implement, Completion, Error, ProviderResult, Reported, RequestKind, Started,
 };
 use sanshim_core::provider::software::{inherited, Waiting};
 use sanshim_core::sys::file;
@@ -36,7 +36,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl CompletionQueue {
-    pub(crate) fn new(device: &Arc<Device>, depth: u32) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>, depth: u32) -> ProviderResult<Self> {
         if depth == 0 || depth > device.limits.max_completion_depth {
             return Err(Error::InvalidParameter);
         }
@@ -114,7 +114,7 @@ impl CompletionQueue {
     }
 }
 
-impl implement::Overlapped for CompletionQueue {
+impl implement::OverlappedObject for CompletionQueue {
     fn descriptor(&self) -> RawFd {
         self.waiting().descriptor()
     }
@@ -137,8 +137,8 @@ impl implement::Overlapped for CompletionQueue {
     }
 }
 
-impl implement::CompletionQueue for CompletionQueue {
-    fn get_results(&self, into: &mut [Completion]) -> Result<usize> {
+impl implement::CompletionQueueObject for CompletionQueue {
+    fn get_results(&self, into: &mut [Completion]) -> ProviderResult<usize> {
         let mut count = 0;
         while count < into.len() {
             let wanted = BATCH.min(into.len() - count);
@@ -161,7 +161,7 @@ impl implement::CompletionQueue for CompletionQueue {
         Ok(count)
     }
 
-    fn notify(&self, request: u64) -> Result<Started> {
+    fn notify(&self, request: u64) -> ProviderResult<Started> {
         let mut pending = self.pending();
         if pending.is_some() {
             return Err(Error::InvalidParameter);

@@ -6,7 +6,7 @@ use crate::error::{check_last, of_connecting};
 use crate::events::{Channel, Event};
 use crate::queue_pair::QueuePair;
 use rdma_sys::*;
-use sanshim_core::provider::interface::{abi, implement, Error, Reported, Result, Started};
+use sanshim_core::provider::interface::{abi, implement, Error, ProviderResult, Reported, Started};
 use sanshim_core::provider::software::Waiting;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -58,7 +58,7 @@ struct State {
 unsafe impl Send for State {}
 
 impl Connector {
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>) -> ProviderResult<Self> {
         let channel = Channel::new()?;
         let reads = |limit: u32| limit.min(READS) as u8;
         let state = State {
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     /// Takes a connection request over from a listener.
-    pub(crate) fn adopt(&self, event: Event) -> Result<()> {
+    pub(crate) fn adopt(&self, event: Event) -> ProviderResult<()> {
         let mut state = self.lock();
         // SAFETY: the request's new identifier, all of whose events are acknowledged.
         let moved = check_last(unsafe { rdma_migrate_id(event.id, self.channel.as_ptr()) });
@@ -114,7 +114,7 @@ impl Inner {
     }
 
     /// Makes the identifier and binds it to an address of the device.
-    fn bind(&self, state: &mut State, local: SocketAddr) -> Result<()> {
+    fn bind(&self, state: &mut State, local: SocketAddr) -> ProviderResult<()> {
         if local.ip() != self.device.local.ip() {
             return Err(Error::AddressNotAvailable);
         }
@@ -133,7 +133,12 @@ impl Inner {
         bound
     }
 
-    fn parameters(&self, state: &State, pair: &QueuePair, data: &[u8]) -> Result<rdma_conn_param> {
+    fn parameters(
+        &self,
+        state: &State,
+        pair: &QueuePair,
+        data: &[u8],
+    ) -> ProviderResult<rdma_conn_param> {
         if data.len() > self.device.limits.max_private_data as usize {
             return Err(Error::InvalidParameter);
         }
@@ -200,7 +205,7 @@ impl Inner {
         }
     }
 
-    fn ask(&self, state: &mut State) -> Result<()> {
+    fn ask(&self, state: &mut State) -> ProviderResult<()> {
         let pair = state.pair.clone().ok_or(Error::InvalidParameter)?;
         self.is_over_its_device(state)?;
         let data = std::mem::take(&mut state.private_data);
@@ -210,7 +215,7 @@ impl Inner {
     }
 
     /// An error where the connection is over another device than the queue pair: the address moved there.
-    fn is_over_its_device(&self, state: &State) -> Result<()> {
+    fn is_over_its_device(&self, state: &State) -> ProviderResult<()> {
         // SAFETY: a live identifier; its context is of the device that it was bound to, or came over.
         let device = unsafe { (*state.id).verbs.as_ref() }.map(|context| context.device);
         match device == Some(self.device.device()) {
@@ -242,7 +247,7 @@ impl Inner {
     }
 }
 
-impl implement::Overlapped for Connector {
+impl implement::OverlappedObject for Connector {
     fn descriptor(&self) -> RawFd {
         self.0.waiting.descriptor()
     }
@@ -267,14 +272,20 @@ impl implement::Overlapped for Connector {
     }
 }
 
-impl implement::Connector for Connector {
+impl implement::ConnectorObject for Connector {
     type QueuePair = QueuePair;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         self.0.bind(&mut self.0.lock(), local)
     }
 
-    fn connect(&self, pair: &QueuePair, to: SocketAddr, data: &[u8], r: u64) -> Result<Started> {
+    fn connect(
+        &self,
+        pair: &QueuePair,
+        to: SocketAddr,
+        data: &[u8],
+        r: u64,
+    ) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         if state.phase != Phase::Idle || !Arc::ptr_eq(pair.device(), &self.0.device) {
             return Err(Error::InvalidParameter);
@@ -294,7 +305,7 @@ impl implement::Connector for Connector {
         Ok(Started::Pending)
     }
 
-    fn complete_connect(&self, _request: u64) -> Result<Started> {
+    fn complete_connect(&self, _request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         let (Phase::Agreed, Some(pair)) = (state.phase, state.pair.clone()) else {
             return Err(Error::InvalidParameter);
@@ -306,7 +317,7 @@ impl implement::Connector for Connector {
         Ok(Started::Done)
     }
 
-    fn accept(&self, pair: &QueuePair, data: &[u8], request: u64) -> Result<Started> {
+    fn accept(&self, pair: &QueuePair, data: &[u8], request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         if state.phase != Phase::Asked || !Arc::ptr_eq(pair.device(), &self.0.device) {
             return Err(Error::InvalidParameter);
@@ -322,7 +333,7 @@ impl implement::Connector for Connector {
         Ok(Started::Pending)
     }
 
-    fn reject(&self, data: &[u8]) -> Result<()> {
+    fn reject(&self, data: &[u8]) -> ProviderResult<()> {
         let mut state = self.0.lock();
         if state.phase != Phase::Asked
             || data.len() > self.0.device.limits.max_private_data as usize
@@ -335,14 +346,14 @@ impl implement::Connector for Connector {
         Ok(())
     }
 
-    fn private_data(&self, into: &mut [u8]) -> Result<usize> {
+    fn private_data(&self, into: &mut [u8]) -> ProviderResult<usize> {
         let state = self.0.lock();
         let count = state.private_data.len().min(into.len());
         into[..count].copy_from_slice(&state.private_data[..count]);
         Ok(count)
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         let state = self.0.lock();
         if state.id.is_null() {
             return Err(Error::InvalidParameter);
@@ -351,7 +362,7 @@ impl implement::Connector for Connector {
         abi::from_c(unsafe { &(*state.id).route.addr.src_addr_union.src_storage })
     }
 
-    fn peer_address(&self) -> Result<SocketAddr> {
+    fn peer_address(&self) -> ProviderResult<SocketAddr> {
         let state = self.0.lock();
         if state.id.is_null() || state.phase == Phase::Idle {
             return Err(Error::NotConnected);
@@ -360,7 +371,7 @@ impl implement::Connector for Connector {
         abi::from_c(unsafe { &(*state.id).route.addr.dst_addr_union.dst_storage })
     }
 
-    fn notify_disconnect(&self, request: u64) -> Result<Started> {
+    fn notify_disconnect(&self, request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         match state.phase {
             Phase::Ended(None) => Ok(Started::Done),
@@ -373,7 +384,7 @@ impl implement::Connector for Connector {
         }
     }
 
-    fn disconnect(&self, _request: u64) -> Result<Started> {
+    fn disconnect(&self, _request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         if !state.id.is_null() && !matches!(state.phase, Phase::Ended(_)) {
             // The peer is told, and its answer is not waited for. If this fails, there was no connection any more.

@@ -7,7 +7,7 @@ use crate::events::Channel;
 use crate::shared_context::{self, Shared};
 use rdma_sys::*;
 use sanshim_core::provider::interface::abi;
-use sanshim_core::provider::interface::{Error, Limits, Result};
+use sanshim_core::provider::interface::{Error, Limits, ProviderResult};
 use sanshim_core::provider::software::inherited;
 use sanshim_core::sys::Fd;
 use std::mem::MaybeUninit;
@@ -49,7 +49,7 @@ impl Drop for Anchor {
     }
 }
 
-fn anchor(local: SocketAddr) -> Result<Anchor> {
+fn anchor(local: SocketAddr) -> ProviderResult<Anchor> {
     let channel = Channel::new()?;
     let mut id = ptr::null_mut();
     let space = rdma_port_space::RDMA_PS_TCP;
@@ -81,7 +81,7 @@ impl Anchor {
 }
 
 impl Device {
-    pub(crate) fn open(local: SocketAddr) -> Result<Arc<Device>> {
+    pub(crate) fn open(local: SocketAddr) -> ProviderResult<Arc<Device>> {
         if local.ip().is_loopback() || local.ip().is_unspecified() {
             return Err(Error::AddressNotAvailable);
         }
@@ -124,7 +124,7 @@ impl Device {
         unsafe { self.anchor.0.as_ref() }.port_num
     }
 
-    fn ask(&self) -> Result<Limits> {
+    fn ask(&self) -> ProviderResult<Limits> {
         let mut device = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: a live context and a place for the answer.
         check(unsafe { ibv_query_device(self.context.as_ptr(), device.as_mut_ptr()) })?;
@@ -173,7 +173,7 @@ impl Device {
     }
 
     /// No query tells this, so queue pairs are tried.
-    fn largest_inline(&self) -> Result<u32> {
+    fn largest_inline(&self) -> ProviderResult<u32> {
         // SAFETY: a live context.
         let queue = NonNull::new(unsafe {
             ibv_create_cq(self.context.as_ptr(), 1, ptr::null_mut(), ptr::null_mut(), 0)
@@ -209,7 +209,7 @@ impl Device {
         initiator: *mut ibv_cq,
         shared: *mut ibv_srq,
         cap: ibv_qp_cap,
-    ) -> Result<NonNull<ibv_qp>> {
+    ) -> ProviderResult<NonNull<ibv_qp>> {
         let mut attributes = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: initiator,

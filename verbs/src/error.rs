@@ -1,7 +1,7 @@
 //! rdma-core's errors in the interface's words.
 
 use rdma_sys::{ibv_wc_status, rdma_cm_event_type};
-use sanshim_core::provider::interface::{Error, Result};
+use sanshim_core::provider::interface::{Error, ProviderResult};
 use std::io;
 
 /// The error in errno, as rdma-core left it.
@@ -32,7 +32,7 @@ pub(crate) fn of_errno(errno: i32) -> Error {
 }
 
 /// The result of a call that returns an error number.
-pub(crate) fn check(errno: i32) -> Result<()> {
+pub(crate) fn check(errno: i32) -> ProviderResult<()> {
     if errno == 0 {
         Ok(())
     } else {
@@ -41,7 +41,7 @@ pub(crate) fn check(errno: i32) -> Result<()> {
 }
 
 /// The result of a call that returns -1 and sets errno.
-pub(crate) fn check_last(status: i32) -> Result<()> {
+pub(crate) fn check_last(status: i32) -> ProviderResult<()> {
     if status == 0 {
         Ok(())
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn check_last(status: i32) -> Result<()> {
 }
 
 /// How a request ended.
-pub(crate) fn of_completion(status: ibv_wc_status::Type) -> Result<()> {
+pub(crate) fn of_completion(status: ibv_wc_status::Type) -> ProviderResult<()> {
     use ibv_wc_status::*;
     Err(match status {
         IBV_WC_SUCCESS => return Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::error::last;
 use rdma_sys::*;
-use sanshim_core::provider::interface::Result;
+use sanshim_core::provider::interface::ProviderResult;
 use sanshim_core::provider::software::inherited;
 use sanshim_core::sys::file;
 use std::os::fd::RawFd;
@@ -30,7 +30,7 @@ pub(crate) struct Event {
 }
 
 impl Channel {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new() -> ProviderResult<Self> {
         // SAFETY: no arguments.
         let channel = NonNull::new(unsafe { rdma_create_event_channel() }).ok_or_else(last)?;
         // Moved out of the program's way, which may expect that low numbers are its own (select).

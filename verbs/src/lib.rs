@@ -20,11 +20,11 @@ mod shared_context;
 mod shared_receive_queue;
 mod windows;
 
-use sanshim_core::provider::interface::{abi::Table, export, VERSION};
+use sanshim_core::provider::interface::{abi::ProviderTable, export, VERSION};
 
 /// The library's only entry (include/sanshim_provider.h).
 #[no_mangle]
-pub extern "C" fn sanshim_provider(version: u32) -> *const Table {
+pub extern "C" fn sanshim_provider(version: u32) -> *const ProviderTable {
     if version == VERSION {
         export::table::<provider::Verbs>()
     } else {

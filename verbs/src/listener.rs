@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::check_last;
 use crate::events::Channel;
 use rdma_sys::*;
-use sanshim_core::provider::interface::{abi, implement, Error, Reported, Result, Started};
+use sanshim_core::provider::interface::{abi, implement, Error, ProviderResult, Reported, Started};
 use sanshim_core::provider::software::Waiting;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -27,7 +27,7 @@ unsafe impl Send for Listener {}
 unsafe impl Sync for Listener {}
 
 impl Listener {
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>) -> ProviderResult<Self> {
         let channel = Channel::new()?;
         let waiting = Waiting::over(channel.fd())?;
         let mut id = ptr::null_mut();
@@ -45,7 +45,7 @@ impl Listener {
     }
 }
 
-impl implement::Overlapped for Listener {
+impl implement::OverlappedObject for Listener {
     fn descriptor(&self) -> RawFd {
         self.waiting.descriptor()
     }
@@ -79,10 +79,10 @@ impl implement::Overlapped for Listener {
     }
 }
 
-impl implement::Listener for Listener {
+impl implement::ListenerObject for Listener {
     type Connector = Connector;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         if local.ip() != self.device.local.ip() {
             return Err(Error::AddressNotAvailable);
         }
@@ -91,18 +91,22 @@ impl implement::Listener for Listener {
         check_last(unsafe { rdma_bind_addr(self.id.as_ptr(), (&raw mut address).cast()) })
     }
 
-    fn listen(&self, backlog: u32) -> Result<()> {
+    fn listen(&self, backlog: u32) -> ProviderResult<()> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX).max(1);
         // SAFETY: a live identifier.
         check_last(unsafe { rdma_listen(self.id.as_ptr(), backlog) })
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         // SAFETY: a live identifier; its address begins with the family.
         abi::from_c(unsafe { &self.id.as_ref().route.addr.src_addr_union.src_storage })
     }
 
-    fn get_connection_request(&self, connector: &Connector, request: u64) -> Result<Started> {
+    fn get_connection_request(
+        &self,
+        connector: &Connector,
+        request: u64,
+    ) -> ProviderResult<Started> {
         let mut pending = self.pending();
         if pending.is_some() || !connector.inner().is_unused() {
             return Err(Error::InvalidParameter);

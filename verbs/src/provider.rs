@@ -3,15 +3,15 @@
 use crate::adapter::Adapter;
 use crate::device::{self, Device};
 use crate::fork;
-use sanshim_core::provider::interface::{implement, routing, Info, Result};
+use sanshim_core::provider::interface::{implement, routing, Info, ProviderResult};
 use std::net::SocketAddr;
 
 pub(crate) struct Verbs;
 
-impl implement::Provider for Verbs {
+impl implement::ProviderObject for Verbs {
     type Adapter = Adapter;
 
-    fn open() -> Result<Self> {
+    fn open() -> ProviderResult<Self> {
         fork::prepare();
         Ok(Verbs)
     }
@@ -37,13 +37,13 @@ impl implement::Provider for Verbs {
         None
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    fn addresses(&self) -> ProviderResult<Vec<SocketAddr>> {
         let mut found: Vec<SocketAddr> = routing::local_addresses()?;
         found.retain(|&address| device::serves(address));
         Ok(found)
     }
 
-    fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
+    fn open_adapter(&self, local: SocketAddr) -> ProviderResult<Adapter> {
         Ok(Adapter(Device::open(local)?))
     }
 

@@ -45,12 +45,12 @@ unsafe impl Sync for Inner {}
 
 /// Calls with the segments as the device's scatter-gather elements, which have the same form.
 pub(crate) fn with_elements<T>(
-    segments: &[Segment],
+    segments: &[MemoryPiece],
     limit: u32,
-    post: impl FnOnce(*mut ibv_sge, i32) -> Result<T>,
-) -> Result<T> {
-    const { assert!(size_of::<Segment>() == size_of::<ibv_sge>()) };
-    const { assert!(std::mem::offset_of!(Segment, token) == std::mem::offset_of!(ibv_sge, lkey)) };
+    post: impl FnOnce(*mut ibv_sge, i32) -> ProviderResult<T>,
+) -> ProviderResult<T> {
+    const { assert!(size_of::<MemoryPiece>() == size_of::<ibv_sge>()) };
+    const { assert!(std::mem::offset_of!(MemoryPiece, token) == std::mem::offset_of!(ibv_sge, lkey)) };
     if segments.len() > limit as usize {
         return Err(Error::InvalidParameter);
     }
@@ -79,7 +79,7 @@ impl QueuePair {
         receive: &CompletionQueue,
         initiator: &CompletionQueue,
         shared: Option<&SharedReceiveQueue>,
-    ) -> Result<Self> {
+    ) -> ProviderResult<Self> {
         let limits = &device.limits;
         if wanted.receive_depth > limits.max_receive_depth
             || wanted.initiator_depth == 0
@@ -142,7 +142,7 @@ impl QueuePair {
         state: ibv_qp_state::Type,
         id: *mut rdma_cm_id,
         adjust: impl FnOnce(&mut ibv_qp_attr, &mut i32),
-    ) -> Result<()> {
+    ) -> ProviderResult<()> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut attributes = unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() };
         attributes.qp_state = state;
@@ -155,7 +155,12 @@ impl QueuePair {
     }
 
     /// Makes the queue pair ready to receive and to send over the connection of `id`.
-    pub(crate) fn open(&self, id: *mut rdma_cm_id, inbound: u8, outbound: u8) -> Result<()> {
+    pub(crate) fn open(
+        &self,
+        id: *mut rdma_cm_id,
+        inbound: u8,
+        outbound: u8,
+    ) -> ProviderResult<()> {
         self.enter(ibv_qp_state::IBV_QPS_RTR, id, |attributes, _| {
             attributes.min_rnr_timer = RECEIVER_NOT_READY;
             attributes.max_dest_rd_atomic = inbound;
@@ -168,7 +173,7 @@ impl QueuePair {
     }
 
     /// Ends every request.
-    pub(crate) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> ProviderResult<()> {
         self.0.state.store(ENDED, Ordering::Release);
         // SAFETY: plain data, for which zeroes are valid.
         let mut attributes = unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() };
@@ -178,7 +183,7 @@ impl QueuePair {
         check(unsafe { ibv_modify_qp(self.0.pair.as_ptr(), &mut attributes, mask) })
     }
 
-    fn post(&self, work: &mut ibv_send_wr) -> Result<()> {
+    fn post(&self, work: &mut ibv_send_wr) -> ProviderResult<()> {
         match self.0.state.load(Ordering::Acquire) {
             OPEN => {}
             ENDED => return Err(Error::Cancelled),
@@ -189,7 +194,7 @@ impl QueuePair {
         check(unsafe { ibv_post_send(self.0.pair.as_ptr(), work, &mut bad) })
     }
 
-    fn post_segments(&self, mut work: ibv_send_wr, segments: &[Segment]) -> Result<()> {
+    fn post_segments(&self, mut work: ibv_send_wr, segments: &[MemoryPiece]) -> ProviderResult<()> {
         with_elements(segments, self.0.segments, |elements, count| {
             work.sg_list = elements;
             work.num_sge = count;
@@ -202,14 +207,14 @@ impl QueuePair {
     }
 }
 
-impl implement::QueuePair for QueuePair {
+impl implement::QueuePairObject for QueuePair {
     type MemoryRegion = Region;
 
-    fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()> {
+    fn send(&self, request: u64, from: &[MemoryPiece], flags: Flags) -> ProviderResult<()> {
         self.post_segments(work(request, ibv_wr_opcode::IBV_WR_SEND, flags), from)
     }
 
-    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()> {
+    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()> {
         if bytes.len() > self.0.inline_size as usize {
             return Err(Error::InvalidParameter);
         }
@@ -222,7 +227,7 @@ impl implement::QueuePair for QueuePair {
         self.post(&mut work)
     }
 
-    fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+    fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         if self.is_shared() {
             return Err(Error::InvalidParameter);
         }
@@ -242,13 +247,25 @@ impl implement::QueuePair for QueuePair {
         })
     }
 
-    fn read(&self, request: u64, into: &[Segment], from: RemoteMemory, flags: Flags) -> Result<()> {
+    fn read(
+        &self,
+        request: u64,
+        into: &[MemoryPiece],
+        from: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         let mut work = work(request, ibv_wr_opcode::IBV_WR_RDMA_READ, flags);
         work.wr.rdma = rdma_t { remote_addr: from.address, rkey: from.token };
         self.post_segments(work, into)
     }
 
-    fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()> {
+    fn write(
+        &self,
+        request: u64,
+        from: &[MemoryPiece],
+        to: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         let mut work = work(request, ibv_wr_opcode::IBV_WR_RDMA_WRITE, flags);
         work.wr.rdma = rdma_t { remote_addr: to.address, rkey: to.token };
         self.post_segments(work, from)
@@ -262,7 +279,7 @@ impl implement::QueuePair for QueuePair {
         length: u64,
         access: RemoteAccess,
         flags: Flags,
-    ) -> Result<u32> {
+    ) -> ProviderResult<u32> {
         if self.0.device.limits.flags & Limits::BIND == 0 {
             return Err(Error::NotSupported);
         }
@@ -299,7 +316,7 @@ impl implement::QueuePair for QueuePair {
         }
     }
 
-    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()> {
+    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
         let mut windows = self.windows();
         if !windows.is_bound(token) {
             return Err(Error::InvalidParameter);
@@ -310,7 +327,7 @@ impl implement::QueuePair for QueuePair {
         windows.invalidated(token)
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> ProviderResult<()> {
         self.end()
     }
 }

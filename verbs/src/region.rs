@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{check, last};
 use rdma_sys::*;
-use sanshim_core::provider::interface::{implement, Error, Result};
+use sanshim_core::provider::interface::{implement, Error, ProviderResult};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ impl Region {
     }
 
     /// The registration, if it covers all of `range`.
-    pub(crate) fn covering(&self, range: &Range<u64>) -> Result<*mut ibv_mr> {
+    pub(crate) fn covering(&self, range: &Range<u64>) -> ProviderResult<*mut ibv_mr> {
         let memory = self.lock();
         let memory = memory.as_ref().ok_or(Error::InvalidParameter)?;
         // SAFETY: live while the lock is held.
@@ -41,8 +41,8 @@ impl Region {
     }
 }
 
-impl implement::MemoryRegion for Region {
-    unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()> {
+impl implement::MemoryRegionObject for Region {
+    unsafe fn register(&self, address: *mut u8, length: usize) -> ProviderResult<()> {
         let mut memory = self.lock();
         if memory.is_some() || address.is_null() || length == 0 {
             return Err(Error::InvalidParameter);
@@ -57,7 +57,7 @@ impl implement::MemoryRegion for Region {
         Ok(())
     }
 
-    fn deregister(&self) -> Result<()> {
+    fn deregister(&self) -> ProviderResult<()> {
         let mut memory = self.lock();
         let registered = memory.as_ref().ok_or(Error::InvalidParameter)?;
         // SAFETY: live; refused by the kernel while a window is bound to it.
@@ -66,7 +66,7 @@ impl implement::MemoryRegion for Region {
         Ok(())
     }
 
-    fn local_token(&self) -> Result<u32> {
+    fn local_token(&self) -> ProviderResult<u32> {
         let memory = self.lock();
         let memory = memory.as_ref().ok_or(Error::InvalidParameter)?;
         // SAFETY: live while the lock is held.
@@ -77,7 +77,7 @@ impl implement::MemoryRegion for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let registered = self.lock().is_some();
-        if registered && implement::MemoryRegion::deregister(self).is_err() {
+        if registered && implement::MemoryRegionObject::deregister(self).is_err() {
             log::error!("verbs: a memory region is closed while memory of it is bound for a peer");
         }
     }

@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::error::{check, last};
 use crate::queue_pair::with_elements;
 use rdma_sys::*;
-use sanshim_core::provider::interface::{implement, Error, Result, Segment};
+use sanshim_core::provider::interface::{implement, Error, MemoryPiece, ProviderResult};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(device: &Arc<Device>, depth: u32) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>, depth: u32) -> ProviderResult<Self> {
         if depth == 0 || depth > device.limits.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
@@ -42,8 +42,8 @@ impl SharedReceiveQueue {
     }
 }
 
-impl implement::SharedReceiveQueue for SharedReceiveQueue {
-    fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+impl implement::SharedReceiveQueueObject for SharedReceiveQueue {
+    fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         with_elements(into, self.0.segments, |elements, count| {
             let mut work = ibv_recv_wr {
                 wr_id: request,

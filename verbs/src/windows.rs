@@ -6,7 +6,7 @@
 use crate::device::Device;
 use crate::error::last;
 use rdma_sys::*;
-use sanshim_core::provider::interface::{Error, Result};
+use sanshim_core::provider::interface::{Error, ProviderResult};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -21,7 +21,7 @@ unsafe impl Send for Windows {}
 
 impl Windows {
     /// A window that is not bound, and the token that its next bind gives.
-    pub(crate) fn take(&mut self, device: &Device) -> Result<(NonNull<ibv_mw>, u32)> {
+    pub(crate) fn take(&mut self, device: &Device) -> ProviderResult<(NonNull<ibv_mw>, u32)> {
         let window = match self.free.pop() {
             Some(window) => window,
             None => {
@@ -48,7 +48,7 @@ impl Windows {
     }
 
     /// The invalidation of `token` is being posted. What is bound next is bound after it.
-    pub(crate) fn invalidated(&mut self, token: u32) -> Result<()> {
+    pub(crate) fn invalidated(&mut self, token: u32) -> ProviderResult<()> {
         let window = self.bound.remove(&token).ok_or(Error::InvalidParameter)?;
         self.free.push(window);
         Ok(())

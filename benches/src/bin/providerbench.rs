@@ -121,7 +121,7 @@ fn wait(object: &impl Overlapped) {
     unsafe { libc::poll(&mut poll, 1, 5000) };
 }
 
-fn finish(started: Result<Started>, object: &impl Overlapped) -> Outcome<()> {
+fn finish(started: ProviderResult<Started>, object: &impl Overlapped) -> Outcome<()> {
     if started? == Started::Pending {
         loop {
             if let Some(reported) = object.next_result() {

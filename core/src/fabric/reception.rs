@@ -4,7 +4,7 @@
 use super::helper;
 use super::link::Port;
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Result, Started};
+use crate::provider::interface::{ProviderResult, Started};
 use crate::sys::Fd;
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub(super) struct Reception {
 impl Reception {
     /// Listens at an address of the port's, port zero for any; `backlog` requests may wait for the helper, which is
     /// to watch the [`descriptor`](Self::descriptor).
-    pub(super) fn open(port: &'static Port, at: SocketAddr, backlog: u32) -> Result<Self> {
+    pub(super) fn open(port: &'static Port, at: SocketAddr, backlog: u32) -> ProviderResult<Self> {
         let listener = port.device.objects()?.adapter.create_listener()?;
         listener.bind(at)?;
         listener.listen(backlog)?;
@@ -33,7 +33,7 @@ impl Reception {
         Ok(reception)
     }
 
-    fn ask(&self) -> Result<(Connector, Started)> {
+    fn ask(&self) -> ProviderResult<(Connector, Started)> {
         let connector = self.port.device.objects()?.adapter.create_connector()?;
         let started = self.listener.get_connection_request(&connector, REQUEST)?;
         Ok((connector, started))
@@ -74,7 +74,7 @@ impl Reception {
     ///
     /// # Errors
     /// Those of the provider.
-    pub(super) fn number(&self) -> Result<u16> {
+    pub(super) fn number(&self) -> ProviderResult<u16> {
         self.listener.local_address().map(|at| at.port())
     }
 }

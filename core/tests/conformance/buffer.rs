@@ -1,7 +1,7 @@
 //! Memory for requests: mapped, registered, and looked at only through copies.
 
 use sanshim_core::provider::interface::client::{Adapter, MemoryRegion};
-use sanshim_core::provider::interface::Segment;
+use sanshim_core::provider::interface::MemoryPiece;
 
 pub(crate) struct Buffer {
     pub(crate) region: MemoryRegion,
@@ -38,7 +38,7 @@ impl Buffer {
         self.address() + self.length as u64
     }
 
-    pub(crate) fn segment(&self, offset: usize, length: usize) -> Segment {
+    pub(crate) fn segment(&self, offset: usize, length: usize) -> MemoryPiece {
         assert!(offset + length <= self.length);
         self.region.segment(self.at.wrapping_add(offset), length as u32).unwrap()
     }

@@ -8,12 +8,12 @@ use sanshim_core::provider::interface::*;
 
 const SIZE: usize = 300_000;
 
-fn read_from(a: &Side, memory: RemoteMemory, length: usize) -> Result<u32> {
+fn read_from(a: &Side, memory: RemoteMemory, length: usize) -> ProviderResult<u32> {
     a.pair.read(1, &[a.buffer.segment(0, length)], memory, Flags::NONE)?;
     a.expect(RequestKind::Read, 1)
 }
 
-fn write_to(a: &Side, memory: RemoteMemory, length: usize) -> Result<u32> {
+fn write_to(a: &Side, memory: RemoteMemory, length: usize) -> ProviderResult<u32> {
     a.pair.write(1, &[a.buffer.segment(0, length)], memory, Flags::NONE)?;
     a.expect(RequestKind::Write, 1)
 }
@@ -139,7 +139,10 @@ fn m5_nothing_lands_after_an_invalidation_that_met_writes(setting: &Setting) {
         b.buffer.fill(0, &own);
         let after: Vec<_> =
             (awaited..WRITES).map(|request| a.expect(RequestKind::Write, request)).collect();
-        assert!(after.is_sorted_by_key(Result::is_err), "one after a refused one: {after:?}");
+        assert!(
+            after.is_sorted_by_key(ProviderResult::is_err),
+            "one after a refused one: {after:?}"
+        );
         assert!(b.buffer.bytes(0, SIZE) == own, "{awaited} awaited, then {after:?}");
     }
 }
@@ -166,14 +169,14 @@ fn m2_only_registered_memory_can_be_bound(setting: &Setting) {
 
 fn m1_requests_name_registered_memory_only(setting: &Setting) {
     // At once, or as the request's end.
-    let outcome = |side: &Side, segment: Segment| {
+    let outcome = |side: &Side, segment: MemoryPiece| {
         side.pair.send(1, &[segment], Flags::NONE)?;
         side.expect(RequestKind::Send, 1)
     };
     let (a, b) = setting.connected();
     b.post(1, 0, 64);
     let good = a.buffer.segment(0, 8);
-    let beyond = Segment { address: a.buffer.end() - 4, ..good };
+    let beyond = MemoryPiece { address: a.buffer.end() - 4, ..good };
     assert_eq!(outcome(&a, beyond), Err(Error::LocalAccess));
 
     let (a, b) = setting.connected();

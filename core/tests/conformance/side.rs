@@ -78,7 +78,7 @@ impl Side {
     }
 
     /// The next completion, which must be of this request and kind.
-    pub(crate) fn expect(&self, kind: RequestKind, request: u64) -> Result<u32> {
+    pub(crate) fn expect(&self, kind: RequestKind, request: u64) -> ProviderResult<u32> {
         let got = self.completion();
         assert_eq!(got.request, request, "{got:?}");
         // A device need not say what a failed request was.
@@ -143,10 +143,10 @@ pub(crate) fn reported(object: &impl Overlapped) -> Reported {
 
 /// The result of an operation that was to be number `request`, at once or later.
 pub(crate) fn finish(
-    started: Result<Started>,
+    started: ProviderResult<Started>,
     object: &impl Overlapped,
     request: u64,
-) -> Result<()> {
+) -> ProviderResult<()> {
     match started? {
         Started::Done => Ok(()),
         Started::Pending => {

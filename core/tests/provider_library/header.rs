@@ -1,7 +1,7 @@
 //! include/sanshim_provider.h and the Rust side agree: sizes, offsets, constants.
 
 use crate::{tree, Folder};
-use sanshim_core::provider::interface::abi::{Overlapped, Table};
+use sanshim_core::provider::interface::abi::{OverlappedTable, ProviderTable};
 use sanshim_core::provider::interface::*;
 use std::mem::offset_of;
 use std::process::Command;
@@ -21,13 +21,13 @@ fn expectations() -> Vec<(String, i64)> {
         max_segments max_receive_depth max_initiator_depth max_shared_receive_depth
         max_completion_depth max_inbound_reads max_outbound_reads max_private_data rdma_threshold
         flags reserved);
-    layout!("sanshim_segment", Segment; address length token);
+    layout!("sanshim_segment", MemoryPiece; address length token);
     layout!("sanshim_remote_memory", RemoteMemory; address token);
     layout!("sanshim_completion", Completion; request queue_pair status kind length reserved);
     layout!("sanshim_queue_pair_attributes", QueuePairAttributes; context receive_depth
         initiator_depth segments inline_size);
-    layout!("sanshim_overlapped", Overlapped; descriptor next_result cancel);
-    layout!("sanshim_provider_table", Table; size version query unusable can_unload open
+    layout!("sanshim_overlapped", OverlappedTable; descriptor next_result cancel);
+    layout!("sanshim_provider_table", ProviderTable; size version query unusable can_unload open
         close_provider addresses open_adapter close_adapter query_adapter create_completion_queue
         create_memory_region create_shared_receive_queue create_queue_pair create_connector
         create_listener completion_queue close_completion_queue get_results notify

@@ -2,7 +2,7 @@
 
 use super::controller::Controller;
 use crate::fabric::frame::State;
-use crate::provider::shm::{Asked, Role, Segment, Sending};
+use crate::provider::shm::{Asked, Role, Segment, SendingSide};
 use crate::session::DirectionState;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -36,7 +36,7 @@ impl Body {
         let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
         let is_tcps = own.left && peer.is_final();
         let ends = if is_tcps { 0 } else { u64::from(finished & State::FINISHED_BITS) << 58 };
-        Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
+        SendingSide::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
     }
 
     /// How this end and the peer send, over the link or over TCP: see [`Direction`](crate::session::Direction).

@@ -11,7 +11,7 @@ use super::sender::{Full, Sender};
 use super::state::Link;
 use crate::fabric::frame::Kind;
 use crate::provider::interface::client::MemoryRegion;
-use crate::provider::interface::{Error, Flags, Limits, RemoteAccess, RemoteMemory, Segment};
+use crate::provider::interface::{Error, Flags, Limits, MemoryPiece, RemoteAccess, RemoteMemory};
 use crate::provider::shm::Role;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -113,7 +113,7 @@ impl Link {
     fn write_and_tell(
         &self,
         out: &mut Sender,
-        segment: Segment,
+        segment: MemoryPiece,
         to: RemoteMemory,
         length: usize,
     ) -> Result<usize, Full> {

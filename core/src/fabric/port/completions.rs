@@ -8,7 +8,7 @@ use super::memory::Block;
 use super::places::Places;
 use crate::fabric::frame;
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Completion, Error, Result};
+use crate::provider::interface::{Completion, Error, ProviderResult};
 use crate::sys::handlers::Undisturbed;
 use crate::sys::process;
 use std::cell::UnsafeCell;
@@ -69,7 +69,7 @@ impl Drop for Polling<'_> {
 }
 
 impl Intake {
-    fn post(&self, index: usize) -> Result<()> {
+    fn post(&self, index: usize) -> ProviderResult<()> {
         let block = self.receives.as_ref().ok_or(Error::InvalidParameter)?;
         let segment = block.buffer(index).segment(frame::LARGEST);
         self.shared.receive(index as u64 | RECEIVE, &[segment])
@@ -77,7 +77,10 @@ impl Intake {
 }
 
 impl<T> Port<T> {
-    pub(in crate::fabric) fn open(adapter: Adapter, local: IpAddr) -> Result<&'static Self> {
+    pub(in crate::fabric) fn open(
+        adapter: Adapter,
+        local: IpAddr,
+    ) -> ProviderResult<&'static Self> {
         let device = Device::open(adapter, local)?;
         let Objects { queue, shared, .. } = device.objects()?;
         let intake = Intake { queue, shared, receives: None };
@@ -108,7 +111,7 @@ impl<T> Port<T> {
     }
 
     /// Before the first link: posts the receives, and has a few buffers for sending, without which nothing goes out.
-    pub(in crate::fabric) fn prepare(&self) -> Result<()> {
+    pub(in crate::fabric) fn prepare(&self) -> ProviderResult<()> {
         let device = &self.device;
         if device.prepared.load(Ordering::Acquire) {
             return Ok(());
@@ -166,7 +169,7 @@ impl<T> Port<T> {
     ///
     /// # Errors
     /// Without memory for what arrives, or goes out.
-    pub(in crate::fabric) fn reserve(&self) -> Result<u64> {
+    pub(in crate::fabric) fn reserve(&self) -> ProviderResult<u64> {
         self.prepare()?;
         Ok(self.with_links(Places::reserve))
     }

@@ -4,7 +4,7 @@
 use super::memory::Pool;
 use super::notification::Notification;
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Error, Limits, Result, Started};
+use crate::provider::interface::{Error, Limits, ProviderResult, Started};
 use crate::sys::Fd;
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
@@ -74,7 +74,7 @@ impl Device {
         (self.most_unfinished + self.depth) as usize
     }
 
-    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<Self> {
+    pub(super) fn open(adapter: Adapter, local: IpAddr) -> ProviderResult<Self> {
         let limits = adapter.query();
         let receives = RECEIVES.min(limits.max_shared_receive_depth);
         let completions = COMPLETIONS.min(limits.max_completion_depth);
@@ -107,7 +107,7 @@ impl Device {
     }
 
     /// Runs `f` with the objects. Waits for nobody, so that a signal handler may.
-    fn using<T>(&self, f: impl FnOnce(&Objects) -> Result<T>) -> Result<T> {
+    fn using<T>(&self, f: impl FnOnce(&Objects) -> ProviderResult<T>) -> ProviderResult<T> {
         // Before the look, as `is_used` looks after `retire`.
         self.users.fetch_add(1, Ordering::SeqCst);
         // SAFETY: taken away only once nobody uses it and everybody who comes finds it retired.
@@ -122,7 +122,7 @@ impl Device {
     ///
     /// # Errors
     /// The device was removed.
-    pub(in crate::fabric) fn objects(&self) -> Result<Objects> {
+    pub(in crate::fabric) fn objects(&self) -> ProviderResult<Objects> {
         self.using(|objects| Ok(objects.clone()))
     }
 

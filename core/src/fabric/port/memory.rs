@@ -2,7 +2,7 @@
 
 use crate::fabric::frame::LARGEST;
 use crate::provider::interface::client::{Adapter, MemoryRegion};
-use crate::provider::interface::{Error, Result, Segment};
+use crate::provider::interface::{Error, MemoryPiece, ProviderResult};
 use crate::sys::{file, process};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    pub(in crate::fabric) fn new(adapter: &Adapter, count: usize) -> Result<Self> {
+    pub(in crate::fabric) fn new(adapter: &Adapter, count: usize) -> ProviderResult<Self> {
         let size = count * LARGEST;
         let base = file::map_private(size).map_err(|_| Error::InsufficientResources)?;
         let mut block = Block { base, count, token: 0, region: None };
@@ -72,8 +72,12 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// Its first `length` bytes, for a request.
-    pub(in crate::fabric) fn segment(&self, length: usize) -> Segment {
-        Segment { address: self.at as u64, length: length.min(LARGEST) as u32, token: self.token }
+    pub(in crate::fabric) fn segment(&self, length: usize) -> MemoryPiece {
+        MemoryPiece {
+            address: self.at as u64,
+            length: length.min(LARGEST) as u32,
+            token: self.token,
+        }
     }
 }
 
@@ -121,7 +125,7 @@ impl Pool {
     }
 
     /// Adds some. Registers while nobody has to wait for the pool.
-    pub(super) fn grow(&self, adapter: &Adapter) -> Result<()> {
+    pub(super) fn grow(&self, adapter: &Adapter) -> ProviderResult<()> {
         let block = Block::new(adapter, STEP)?;
         let added = self.with(|inner| {
             if !inner.may_grow() {
@@ -139,7 +143,7 @@ impl Pool {
     /// A buffer; `None`: later, or never.
     pub(in crate::fabric) fn take(
         &self,
-        adapter: impl FnOnce() -> Result<Adapter>,
+        adapter: impl FnOnce() -> ProviderResult<Adapter>,
     ) -> Option<Buffer> {
         let (buffer, may_grow) = self.with(|inner| (inner.free.pop(), inner.may_grow()))?;
         if buffer.is_some() || !may_grow {

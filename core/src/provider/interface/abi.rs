@@ -3,7 +3,7 @@
 //! Twin of include/sanshim_provider.h. A status is 0 (done), 1 (pending) or an error's number
 //! negated. Handles are the provider's own; `close_*` ends each. Nothing unwinds through it.
 
-use super::error::{Error, Result};
+use super::error::{Error, ProviderResult};
 use super::types::*;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -13,20 +13,20 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 pub const ENTRY: &std::ffi::CStr = c"sanshim_provider";
 
 /// Gives the table, or null if the library does not speak `version`.
-pub type Entry = unsafe extern "C" fn(version: u32) -> *const Table;
+pub type EntryPoint = unsafe extern "C" fn(version: u32) -> *const ProviderTable;
 
 /// An object of the provider's.
 pub type Handle = *mut c_void;
 
 /// An IP address and port as the C library has them.
-pub type Address = libc::sockaddr_storage;
+pub type AbiAddress = libc::sockaddr_storage;
 
 type Status = i32;
 
 /// Functions of a provider. None is null.
 #[repr(C)]
 #[allow(missing_docs, reason = "each is the function of its name in `implement`")]
-pub struct Table {
+pub struct ProviderTable {
     /// Bytes of this table, at least `size_of::<Table>()`.
     pub size: u32,
     /// [`VERSION`].
@@ -39,8 +39,8 @@ pub struct Table {
     pub open: unsafe extern "C" fn(*mut Handle) -> Status,
     pub close_provider: unsafe extern "C" fn(Handle),
     /// Writes at most as many as the count says and sets the count to how many there are.
-    pub addresses: unsafe extern "C" fn(Handle, *mut Address, *mut u32) -> Status,
-    pub open_adapter: unsafe extern "C" fn(Handle, *const Address, *mut Handle) -> Status,
+    pub addresses: unsafe extern "C" fn(Handle, *mut AbiAddress, *mut u32) -> Status,
+    pub open_adapter: unsafe extern "C" fn(Handle, *const AbiAddress, *mut Handle) -> Status,
 
     pub close_adapter: unsafe extern "C" fn(Handle),
     pub query_adapter: unsafe extern "C" fn(Handle, *mut Limits),
@@ -59,7 +59,7 @@ pub struct Table {
     pub create_connector: unsafe extern "C" fn(Handle, *mut Handle) -> Status,
     pub create_listener: unsafe extern "C" fn(Handle, *mut Handle) -> Status,
 
-    pub completion_queue: Overlapped,
+    pub completion_queue: OverlappedTable,
     pub close_completion_queue: unsafe extern "C" fn(Handle),
     /// Returns how many results it wrote, or a negative status.
     pub get_results: unsafe extern "C" fn(Handle, *mut Completion, u32) -> Status,
@@ -71,42 +71,54 @@ pub struct Table {
     pub local_token: unsafe extern "C" fn(Handle, *mut u32) -> Status,
 
     pub close_shared_receive_queue: unsafe extern "C" fn(Handle),
-    pub receive_shared: unsafe extern "C" fn(Handle, u64, *const Segment, u32) -> Status,
+    pub receive_shared: unsafe extern "C" fn(Handle, u64, *const MemoryPiece, u32) -> Status,
 
     pub close_queue_pair: unsafe extern "C" fn(Handle),
-    pub send: unsafe extern "C" fn(Handle, u64, *const Segment, u32, u32) -> Status,
+    pub send: unsafe extern "C" fn(Handle, u64, *const MemoryPiece, u32, u32) -> Status,
     pub send_inline: unsafe extern "C" fn(Handle, u64, *const c_void, u32, u32) -> Status,
-    pub receive: unsafe extern "C" fn(Handle, u64, *const Segment, u32) -> Status,
-    pub read:
-        unsafe extern "C" fn(Handle, u64, *const Segment, u32, *const RemoteMemory, u32) -> Status,
-    pub write:
-        unsafe extern "C" fn(Handle, u64, *const Segment, u32, *const RemoteMemory, u32) -> Status,
+    pub receive: unsafe extern "C" fn(Handle, u64, *const MemoryPiece, u32) -> Status,
+    pub read: unsafe extern "C" fn(
+        Handle,
+        u64,
+        *const MemoryPiece,
+        u32,
+        *const RemoteMemory,
+        u32,
+    ) -> Status,
+    pub write: unsafe extern "C" fn(
+        Handle,
+        u64,
+        *const MemoryPiece,
+        u32,
+        *const RemoteMemory,
+        u32,
+    ) -> Status,
     /// Queue pair, request, region, address, length, access, flags, token.
     pub bind: unsafe extern "C" fn(Handle, u64, Handle, u64, u64, u32, u32, *mut u32) -> Status,
     pub invalidate: unsafe extern "C" fn(Handle, u64, u32, u32) -> Status,
     pub flush: unsafe extern "C" fn(Handle) -> Status,
 
-    pub connector: Overlapped,
+    pub connector: OverlappedTable,
     pub close_connector: unsafe extern "C" fn(Handle),
-    pub bind_connector: unsafe extern "C" fn(Handle, *const Address) -> Status,
+    pub bind_connector: unsafe extern "C" fn(Handle, *const AbiAddress) -> Status,
     /// Connector, queue pair, peer, private data, its length, request.
     pub connect:
-        unsafe extern "C" fn(Handle, Handle, *const Address, *const c_void, u32, u64) -> Status,
+        unsafe extern "C" fn(Handle, Handle, *const AbiAddress, *const c_void, u32, u64) -> Status,
     pub complete_connect: unsafe extern "C" fn(Handle, u64) -> Status,
     pub accept: unsafe extern "C" fn(Handle, Handle, *const c_void, u32, u64) -> Status,
     pub reject: unsafe extern "C" fn(Handle, *const c_void, u32) -> Status,
     /// Returns how many bytes it wrote, or a negative status.
     pub private_data: unsafe extern "C" fn(Handle, *mut c_void, u32) -> Status,
-    pub local_address: unsafe extern "C" fn(Handle, *mut Address) -> Status,
-    pub peer_address: unsafe extern "C" fn(Handle, *mut Address) -> Status,
+    pub local_address: unsafe extern "C" fn(Handle, *mut AbiAddress) -> Status,
+    pub peer_address: unsafe extern "C" fn(Handle, *mut AbiAddress) -> Status,
     pub notify_disconnect: unsafe extern "C" fn(Handle, u64) -> Status,
     pub disconnect: unsafe extern "C" fn(Handle, u64) -> Status,
 
-    pub listener: Overlapped,
+    pub listener: OverlappedTable,
     pub close_listener: unsafe extern "C" fn(Handle),
-    pub bind_listener: unsafe extern "C" fn(Handle, *const Address) -> Status,
+    pub bind_listener: unsafe extern "C" fn(Handle, *const AbiAddress) -> Status,
     pub listen: unsafe extern "C" fn(Handle, u32) -> Status,
-    pub listener_address: unsafe extern "C" fn(Handle, *mut Address) -> Status,
+    pub listener_address: unsafe extern "C" fn(Handle, *mut AbiAddress) -> Status,
     pub get_connection_request: unsafe extern "C" fn(Handle, Handle, u64) -> Status,
 }
 
@@ -114,7 +126,7 @@ pub struct Table {
 #[derive(Clone, Copy)]
 #[repr(C)]
 #[allow(missing_docs, reason = "each is the function of its name in `implement`")]
-pub struct Overlapped {
+pub struct OverlappedTable {
     pub descriptor: unsafe extern "C" fn(Handle) -> i32,
     /// Returns 1 and sets the request and its status, or 0 if nothing was reported.
     pub next_result: unsafe extern "C" fn(Handle, *mut u64, *mut Status) -> Status,
@@ -122,22 +134,22 @@ pub struct Overlapped {
 }
 
 /// A status that has nothing to say beside success.
-pub fn done(status: Status) -> Result<()> {
+pub fn done(status: Status) -> ProviderResult<()> {
     count(status).map(drop)
 }
 
 /// A status that is a count.
-pub fn count(status: Status) -> Result<usize> {
+pub fn count(status: Status) -> ProviderResult<usize> {
     usize::try_from(status).map_err(|_| Error::from_code(status.wrapping_neg()))
 }
 
 /// The status of an operation that may be pending.
-pub fn started(status: Status) -> Result<Started> {
+pub fn started(status: Status) -> ProviderResult<Started> {
     Ok(if count(status)? == 0 { Started::Done } else { Started::Pending })
 }
 
 /// The status for a result.
-pub fn status<T>(result: Result<T>) -> Status {
+pub fn status<T>(result: ProviderResult<T>) -> Status {
     match result {
         Ok(_) => 0,
         Err(error) => -(error as i32),
@@ -145,8 +157,8 @@ pub fn status<T>(result: Result<T>) -> Status {
 }
 
 /// The C library's form of an address.
-pub fn to_c(address: SocketAddr) -> Address {
-    let mut storage = MaybeUninit::<Address>::zeroed();
+pub fn to_c(address: SocketAddr) -> AbiAddress {
+    let mut storage = MaybeUninit::<AbiAddress>::zeroed();
     match address {
         SocketAddr::V4(a) => {
             let c = libc::sockaddr_in {
@@ -175,8 +187,8 @@ pub fn to_c(address: SocketAddr) -> Address {
 }
 
 /// The address from its C form; another family is an error.
-pub fn from_c(address: &Address) -> Result<SocketAddr> {
-    let at: *const Address = address;
+pub fn from_c(address: &AbiAddress) -> ProviderResult<SocketAddr> {
+    let at: *const AbiAddress = address;
     match i32::from(address.ss_family) {
         libc::AF_INET => {
             // SAFETY: a sockaddr_storage is large and aligned enough for every socket address.

@@ -21,13 +21,13 @@ enum Source {
 }
 
 /// One provider.
-pub struct Entry {
+pub struct CatalogueEntry {
     name: String,
     source: Source,
     loaded: Mutex<Weak<Library>>,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Its name: its file's, or the kind of one that is built in.
     pub fn name(&self) -> &str {
         &self.name
@@ -67,19 +67,19 @@ impl Entry {
 
 /// All providers, in the order of preference for a peer that several can reach.
 pub struct Catalogue {
-    entries: Vec<Entry>,
+    entries: Vec<CatalogueEntry>,
 }
 
 impl Catalogue {
     /// What is built in and what `folder` holds, in the order of names. A folder that cannot be
     /// read holds nothing.
     pub fn of(built_in: &[BuiltIn], folder: Option<&Path>) -> Self {
-        let entry = |name: &str, source| Entry {
+        let entry = |name: &str, source| CatalogueEntry {
             name: name.into(),
             source,
             loaded: Mutex::new(Weak::new()),
         };
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<CatalogueEntry> =
             built_in.iter().map(|&(name, make)| entry(name, Source::BuiltIn(make))).collect();
         let mut files: Vec<PathBuf> = folder
             .and_then(|folder| std::fs::read_dir(folder).ok())
@@ -99,12 +99,12 @@ impl Catalogue {
     }
 
     /// The providers.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogueEntry] {
         &self.entries
     }
 
     /// A provider by name.
-    pub fn find(&self, name: &str) -> Option<&Entry> {
+    pub fn find(&self, name: &str) -> Option<&CatalogueEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 }

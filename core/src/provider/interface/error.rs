@@ -1,7 +1,7 @@
 //! The one error type of the interface, the same on both sides of the C table.
 
 /// Result of an operation of the interface.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type ProviderResult<T> = std::result::Result<T, Error>;
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $errno:ident, $text:literal;)*) => {

@@ -5,31 +5,32 @@
 //! that this table gave and that are not closed, and pointers that are valid for the call.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one invariant, stated above")]
 
-use super::abi::{self, status, Address, Handle, Overlapped as Functions, Table};
-use super::error::{Error, Result};
+use super::abi::{self, status, AbiAddress, Handle, OverlappedTable as Functions, ProviderTable};
+use super::error::{Error, ProviderResult};
 use super::implement::*;
 use super::types::*;
 use std::ffi::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
-type CompletionQueueOf<P> = <<P as Provider>::Adapter as Adapter>::CompletionQueue;
-type MemoryRegionOf<P> = <<P as Provider>::Adapter as Adapter>::MemoryRegion;
-type SharedReceiveQueueOf<P> = <<P as Provider>::Adapter as Adapter>::SharedReceiveQueue;
-type QueuePairOf<P> = <<P as Provider>::Adapter as Adapter>::QueuePair;
-type ConnectorOf<P> = <<P as Provider>::Adapter as Adapter>::Connector;
-type ListenerOf<P> = <<P as Provider>::Adapter as Adapter>::Listener;
+type CompletionQueueOf<P> = <<P as ProviderObject>::Adapter as AdapterObject>::CompletionQueue;
+type MemoryRegionOf<P> = <<P as ProviderObject>::Adapter as AdapterObject>::MemoryRegion;
+type SharedReceiveQueueOf<P> =
+    <<P as ProviderObject>::Adapter as AdapterObject>::SharedReceiveQueue;
+type QueuePairOf<P> = <<P as ProviderObject>::Adapter as AdapterObject>::QueuePair;
+type ConnectorOf<P> = <<P as ProviderObject>::Adapter as AdapterObject>::Connector;
+type ListenerOf<P> = <<P as ProviderObject>::Adapter as AdapterObject>::Listener;
 
 /// The table of provider `P`, for the life of the process (or of the library it is in).
-pub const fn table<P: Provider>() -> &'static Table {
+pub const fn table<P: ProviderObject>() -> &'static ProviderTable {
     &Exported::<P>::TABLE
 }
 
 struct Exported<P>(std::marker::PhantomData<P>);
 
-impl<P: Provider> Exported<P> {
-    const TABLE: Table = Table {
-        size: size_of::<Table>() as u32,
+impl<P: ProviderObject> Exported<P> {
+    const TABLE: ProviderTable = ProviderTable {
+        size: size_of::<ProviderTable>() as u32,
         version: VERSION,
         query: query::<P>,
         unusable: unusable::<P>,
@@ -86,17 +87,17 @@ impl<P: Provider> Exported<P> {
     };
 }
 
-const fn overlapped<T: Overlapped>() -> Functions {
+const fn overlapped<T: OverlappedObject>() -> Functions {
     Functions { descriptor: descriptor::<T>, next_result: next_result::<T>, cancel: cancel::<T> }
 }
 
 /// Runs it; a panic is an internal error of the provider's, not the program's end.
-fn guard(run: impl FnOnce() -> Result<i32>) -> i32 {
+fn guard(run: impl FnOnce() -> ProviderResult<i32>) -> i32 {
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Error::Internal));
     result.unwrap_or_else(|error| -(error as i32))
 }
 
-fn begun(result: Result<Started>) -> Result<i32> {
+fn begun(result: ProviderResult<Started>) -> ProviderResult<i32> {
     result.map(|started| match started {
         Started::Done => 0,
         Started::Pending => 1,
@@ -115,7 +116,7 @@ unsafe fn list<'a, T>(at: *const T, count: u32) -> &'a [T] {
     }
 }
 
-unsafe fn hand_out<T>(into: *mut Handle, made: Result<T>) -> Result<i32> {
+unsafe fn hand_out<T>(into: *mut Handle, made: ProviderResult<T>) -> ProviderResult<i32> {
     let handle = Box::into_raw(Box::new(made?)).cast::<c_void>();
     unsafe { into.write(handle) };
     Ok(0)
@@ -128,11 +129,11 @@ unsafe extern "C" fn close<T>(handle: Handle) {
     });
 }
 
-unsafe extern "C" fn query<P: Provider>(into: *mut Info) {
+unsafe extern "C" fn query<P: ProviderObject>(into: *mut Info) {
     unsafe { into.write(P::query()) };
 }
 
-unsafe extern "C" fn unusable<P: Provider>(into: *mut c_char, size: u32) -> i32 {
+unsafe extern "C" fn unusable<P: ProviderObject>(into: *mut c_char, size: u32) -> i32 {
     guard(|| {
         let text = P::unusable().unwrap_or_default();
         let length = text.len().min((size as usize).saturating_sub(1));
@@ -146,15 +147,19 @@ unsafe extern "C" fn unusable<P: Provider>(into: *mut c_char, size: u32) -> i32 
     })
 }
 
-unsafe extern "C" fn can_unload<P: Provider>() -> i32 {
+unsafe extern "C" fn can_unload<P: ProviderObject>() -> i32 {
     guard(|| Ok(i32::from(P::can_unload())))
 }
 
-unsafe extern "C" fn open<P: Provider>(into: *mut Handle) -> i32 {
+unsafe extern "C" fn open<P: ProviderObject>(into: *mut Handle) -> i32 {
     guard(|| unsafe { hand_out(into, P::open()) })
 }
 
-unsafe extern "C" fn addresses<P: Provider>(h: Handle, into: *mut Address, count: *mut u32) -> i32 {
+unsafe extern "C" fn addresses<P: ProviderObject>(
+    h: Handle,
+    into: *mut AbiAddress,
+    count: *mut u32,
+) -> i32 {
     guard(|| {
         let found = unsafe { object::<P>(h) }.addresses()?;
         let room = unsafe { count.read() } as usize;
@@ -166,21 +171,21 @@ unsafe extern "C" fn addresses<P: Provider>(h: Handle, into: *mut Address, count
     })
 }
 
-unsafe extern "C" fn open_adapter<P: Provider>(
+unsafe extern "C" fn open_adapter<P: ProviderObject>(
     h: Handle,
-    local: *const Address,
+    local: *const AbiAddress,
     into: *mut Handle,
 ) -> i32 {
     guard(|| unsafe { hand_out(into, object::<P>(h).open_adapter(abi::from_c(&*local)?)) })
 }
 
-unsafe extern "C" fn query_adapter<P: Provider>(h: Handle, into: *mut Limits) {
+unsafe extern "C" fn query_adapter<P: ProviderObject>(h: Handle, into: *mut Limits) {
     unsafe { into.write(object::<P::Adapter>(h).query()) };
 }
 
 macro_rules! create {
     ($($name:ident ($($argument:ident)?);)*) => {$(
-        unsafe extern "C" fn $name<P: Provider>(h: Handle, $($argument: u32,)? into: *mut Handle) -> i32 {
+        unsafe extern "C" fn $name<P: ProviderObject>(h: Handle, $($argument: u32,)? into: *mut Handle) -> i32 {
             guard(|| unsafe { hand_out(into, object::<P::Adapter>(h).$name($($argument)?)) })
         }
     )*};
@@ -194,7 +199,7 @@ create! {
     create_listener();
 }
 
-unsafe extern "C" fn create_queue_pair<P: Provider>(
+unsafe extern "C" fn create_queue_pair<P: ProviderObject>(
     h: Handle,
     attributes: *const QueuePairAttributes,
     receive: Handle,
@@ -211,11 +216,15 @@ unsafe extern "C" fn create_queue_pair<P: Provider>(
     })
 }
 
-unsafe extern "C" fn descriptor<T: Overlapped>(h: Handle) -> i32 {
+unsafe extern "C" fn descriptor<T: OverlappedObject>(h: Handle) -> i32 {
     unsafe { object::<T>(h) }.descriptor()
 }
 
-unsafe extern "C" fn next_result<T: Overlapped>(h: Handle, request: *mut u64, to: *mut i32) -> i32 {
+unsafe extern "C" fn next_result<T: OverlappedObject>(
+    h: Handle,
+    request: *mut u64,
+    to: *mut i32,
+) -> i32 {
     guard(|| {
         let Some(reported) = unsafe { object::<T>(h) }.next_result() else { return Ok(0) };
         unsafe {
@@ -226,14 +235,18 @@ unsafe extern "C" fn next_result<T: Overlapped>(h: Handle, request: *mut u64, to
     })
 }
 
-unsafe extern "C" fn cancel<T: Overlapped>(h: Handle) {
+unsafe extern "C" fn cancel<T: OverlappedObject>(h: Handle) {
     guard(|| {
         unsafe { object::<T>(h) }.cancel();
         Ok(0)
     });
 }
 
-unsafe extern "C" fn get_results<P: Provider>(h: Handle, into: *mut Completion, room: u32) -> i32 {
+unsafe extern "C" fn get_results<P: ProviderObject>(
+    h: Handle,
+    into: *mut Completion,
+    room: u32,
+) -> i32 {
     guard(|| unsafe {
         // The client's entries hold plain data, initialised or not to be read.
         let into = slice::from_raw_parts_mut(into, room as usize);
@@ -241,47 +254,51 @@ unsafe extern "C" fn get_results<P: Provider>(h: Handle, into: *mut Completion, 
     })
 }
 
-unsafe extern "C" fn notify<P: Provider>(h: Handle, request: u64) -> i32 {
+unsafe extern "C" fn notify<P: ProviderObject>(h: Handle, request: u64) -> i32 {
     guard(|| begun(unsafe { object::<CompletionQueueOf<P>>(h) }.notify(request)))
 }
 
-unsafe extern "C" fn register_memory<P: Provider>(h: Handle, at: *mut c_void, length: u64) -> i32 {
+unsafe extern "C" fn register_memory<P: ProviderObject>(
+    h: Handle,
+    at: *mut c_void,
+    length: u64,
+) -> i32 {
     guard(|| unsafe {
         object::<MemoryRegionOf<P>>(h).register(at.cast(), length as usize).map(|()| 0)
     })
 }
 
-unsafe extern "C" fn deregister_memory<P: Provider>(h: Handle) -> i32 {
+unsafe extern "C" fn deregister_memory<P: ProviderObject>(h: Handle) -> i32 {
     guard(|| unsafe { object::<MemoryRegionOf<P>>(h) }.deregister().map(|()| 0))
 }
 
-unsafe extern "C" fn local_token<P: Provider>(h: Handle, into: *mut u32) -> i32 {
+unsafe extern "C" fn local_token<P: ProviderObject>(h: Handle, into: *mut u32) -> i32 {
     guard(|| unsafe {
         into.write(object::<MemoryRegionOf<P>>(h).local_token()?);
         Ok(0)
     })
 }
 
-unsafe extern "C" fn receive_shared<P: Provider>(
+unsafe extern "C" fn receive_shared<P: ProviderObject>(
     h: Handle,
     r: u64,
-    s: *const Segment,
+    s: *const MemoryPiece,
     n: u32,
 ) -> i32 {
     guard(|| unsafe { object::<SharedReceiveQueueOf<P>>(h).receive(r, list(s, n)).map(|()| 0) })
 }
 
-unsafe extern "C" fn send<P: Provider>(
+unsafe extern "C" fn send<P: ProviderObject>(
     h: Handle,
     r: u64,
-    s: *const Segment,
+    s: *const MemoryPiece,
     n: u32,
     f: u32,
 ) -> i32 {
     guard(|| unsafe { object::<QueuePairOf<P>>(h).send(r, list(s, n), Flags(f)).map(|()| 0) })
 }
 
-unsafe extern "C" fn send_inline<P: Provider>(
+unsafe extern "C" fn send_inline<P: ProviderObject>(
     h: Handle,
     r: u64,
     bytes: *const c_void,
@@ -293,14 +310,19 @@ unsafe extern "C" fn send_inline<P: Provider>(
     })
 }
 
-unsafe extern "C" fn receive<P: Provider>(h: Handle, r: u64, s: *const Segment, n: u32) -> i32 {
+unsafe extern "C" fn receive<P: ProviderObject>(
+    h: Handle,
+    r: u64,
+    s: *const MemoryPiece,
+    n: u32,
+) -> i32 {
     guard(|| unsafe { object::<QueuePairOf<P>>(h).receive(r, list(s, n)).map(|()| 0) })
 }
 
-unsafe extern "C" fn read<P: Provider>(
+unsafe extern "C" fn read<P: ProviderObject>(
     h: Handle,
     r: u64,
-    s: *const Segment,
+    s: *const MemoryPiece,
     n: u32,
     from: *const RemoteMemory,
     f: u32,
@@ -310,10 +332,10 @@ unsafe extern "C" fn read<P: Provider>(
     })
 }
 
-unsafe extern "C" fn write<P: Provider>(
+unsafe extern "C" fn write<P: ProviderObject>(
     h: Handle,
     r: u64,
-    s: *const Segment,
+    s: *const MemoryPiece,
     n: u32,
     to: *const RemoteMemory,
     f: u32,
@@ -321,7 +343,7 @@ unsafe extern "C" fn write<P: Provider>(
     guard(|| unsafe { object::<QueuePairOf<P>>(h).write(r, list(s, n), *to, Flags(f)).map(|()| 0) })
 }
 
-unsafe extern "C" fn bind<P: Provider>(
+unsafe extern "C" fn bind<P: ProviderObject>(
     h: Handle,
     r: u64,
     region: Handle,
@@ -339,22 +361,27 @@ unsafe extern "C" fn bind<P: Provider>(
     })
 }
 
-unsafe extern "C" fn invalidate<P: Provider>(h: Handle, r: u64, token: u32, flags: u32) -> i32 {
+unsafe extern "C" fn invalidate<P: ProviderObject>(
+    h: Handle,
+    r: u64,
+    token: u32,
+    flags: u32,
+) -> i32 {
     guard(|| unsafe { object::<QueuePairOf<P>>(h).invalidate(r, token, Flags(flags)).map(|()| 0) })
 }
 
-unsafe extern "C" fn flush<P: Provider>(h: Handle) -> i32 {
+unsafe extern "C" fn flush<P: ProviderObject>(h: Handle) -> i32 {
     guard(|| unsafe { object::<QueuePairOf<P>>(h) }.flush().map(|()| 0))
 }
 
-unsafe extern "C" fn bind_connector<P: Provider>(h: Handle, local: *const Address) -> i32 {
+unsafe extern "C" fn bind_connector<P: ProviderObject>(h: Handle, local: *const AbiAddress) -> i32 {
     guard(|| unsafe { object::<ConnectorOf<P>>(h).bind(abi::from_c(&*local)?).map(|()| 0) })
 }
 
-unsafe extern "C" fn connect<P: Provider>(
+unsafe extern "C" fn connect<P: ProviderObject>(
     h: Handle,
     queue_pair: Handle,
-    peer: *const Address,
+    peer: *const AbiAddress,
     data: *const c_void,
     n: u32,
     request: u64,
@@ -365,11 +392,11 @@ unsafe extern "C" fn connect<P: Provider>(
     })
 }
 
-unsafe extern "C" fn complete_connect<P: Provider>(h: Handle, request: u64) -> i32 {
+unsafe extern "C" fn complete_connect<P: ProviderObject>(h: Handle, request: u64) -> i32 {
     guard(|| begun(unsafe { object::<ConnectorOf<P>>(h) }.complete_connect(request)))
 }
 
-unsafe extern "C" fn accept<P: Provider>(
+unsafe extern "C" fn accept<P: ProviderObject>(
     h: Handle,
     queue_pair: Handle,
     data: *const c_void,
@@ -382,55 +409,59 @@ unsafe extern "C" fn accept<P: Provider>(
     })
 }
 
-unsafe extern "C" fn reject<P: Provider>(h: Handle, data: *const c_void, n: u32) -> i32 {
+unsafe extern "C" fn reject<P: ProviderObject>(h: Handle, data: *const c_void, n: u32) -> i32 {
     guard(|| unsafe { object::<ConnectorOf<P>>(h).reject(list(data.cast(), n)).map(|()| 0) })
 }
 
-unsafe extern "C" fn private_data<P: Provider>(h: Handle, into: *mut c_void, room: u32) -> i32 {
+unsafe extern "C" fn private_data<P: ProviderObject>(
+    h: Handle,
+    into: *mut c_void,
+    room: u32,
+) -> i32 {
     guard(|| unsafe {
         let into = slice::from_raw_parts_mut(into.cast::<u8>(), room as usize);
         object::<ConnectorOf<P>>(h).private_data(into).map(|n| n as i32)
     })
 }
 
-unsafe extern "C" fn local_address<P: Provider>(h: Handle, into: *mut Address) -> i32 {
+unsafe extern "C" fn local_address<P: ProviderObject>(h: Handle, into: *mut AbiAddress) -> i32 {
     guard(|| unsafe {
         into.write(abi::to_c(object::<ConnectorOf<P>>(h).local_address()?));
         Ok(0)
     })
 }
 
-unsafe extern "C" fn peer_address<P: Provider>(h: Handle, into: *mut Address) -> i32 {
+unsafe extern "C" fn peer_address<P: ProviderObject>(h: Handle, into: *mut AbiAddress) -> i32 {
     guard(|| unsafe {
         into.write(abi::to_c(object::<ConnectorOf<P>>(h).peer_address()?));
         Ok(0)
     })
 }
 
-unsafe extern "C" fn notify_disconnect<P: Provider>(h: Handle, request: u64) -> i32 {
+unsafe extern "C" fn notify_disconnect<P: ProviderObject>(h: Handle, request: u64) -> i32 {
     guard(|| begun(unsafe { object::<ConnectorOf<P>>(h) }.notify_disconnect(request)))
 }
 
-unsafe extern "C" fn disconnect<P: Provider>(h: Handle, request: u64) -> i32 {
+unsafe extern "C" fn disconnect<P: ProviderObject>(h: Handle, request: u64) -> i32 {
     guard(|| begun(unsafe { object::<ConnectorOf<P>>(h) }.disconnect(request)))
 }
 
-unsafe extern "C" fn bind_listener<P: Provider>(h: Handle, local: *const Address) -> i32 {
+unsafe extern "C" fn bind_listener<P: ProviderObject>(h: Handle, local: *const AbiAddress) -> i32 {
     guard(|| unsafe { object::<ListenerOf<P>>(h).bind(abi::from_c(&*local)?).map(|()| 0) })
 }
 
-unsafe extern "C" fn listen<P: Provider>(h: Handle, backlog: u32) -> i32 {
+unsafe extern "C" fn listen<P: ProviderObject>(h: Handle, backlog: u32) -> i32 {
     guard(|| unsafe { object::<ListenerOf<P>>(h) }.listen(backlog).map(|()| 0))
 }
 
-unsafe extern "C" fn listener_address<P: Provider>(h: Handle, into: *mut Address) -> i32 {
+unsafe extern "C" fn listener_address<P: ProviderObject>(h: Handle, into: *mut AbiAddress) -> i32 {
     guard(|| unsafe {
         into.write(abi::to_c(object::<ListenerOf<P>>(h).local_address()?));
         Ok(0)
     })
 }
 
-unsafe extern "C" fn get_connection_request<P: Provider>(
+unsafe extern "C" fn get_connection_request<P: ProviderObject>(
     h: Handle,
     connector: Handle,
     r: u64,

@@ -1,8 +1,8 @@
 //! A provider's table and the library it is in, loaded as long as anything of it is in use (N2).
 
-use super::abi::{Entry, Table, ENTRY};
+use super::abi::{EntryPoint, ProviderTable, ENTRY};
 use super::export;
-use super::implement::Provider;
+use super::implement::ProviderObject;
 use super::types::{Info, VERSION};
 use std::ffi::{c_void, CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +41,7 @@ fn remedy(reason: &str) -> &'static str {
 
 /// A provider's table, usable as long as this lives.
 pub struct Library {
-    table: NonNull<Table>,
+    table: NonNull<ProviderTable>,
     /// From dlopen; `None`: built in.
     loaded: Option<NonNull<c_void>>,
 }
@@ -53,7 +53,7 @@ unsafe impl Sync for Library {}
 
 impl Library {
     /// A provider that is part of this library.
-    pub fn built_in<P: Provider>() -> Arc<Library> {
+    pub fn built_in<P: ProviderObject>() -> Arc<Library> {
         Arc::new(Library { table: NonNull::from(export::table::<P>()), loaded: None })
     }
 
@@ -77,7 +77,7 @@ impl Library {
     }
 
     /// The table.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &ProviderTable {
         // SAFETY: checked when it was loaded; there as long as the library, which `self` holds.
         unsafe { self.table.as_ref() }
     }
@@ -113,14 +113,14 @@ impl Drop for Library {
     }
 }
 
-fn table_of(loaded: NonNull<c_void>) -> Result<NonNull<Table>, &'static str> {
+fn table_of(loaded: NonNull<c_void>) -> Result<NonNull<ProviderTable>, &'static str> {
     // SAFETY: a loaded library and a valid name.
     let entry = unsafe { libc::dlsym(loaded.as_ptr(), ENTRY.as_ptr()) };
     if entry.is_null() {
         return Err("is not a provider of sanshim");
     }
     // SAFETY: the name belongs to the interface, and so does its type.
-    let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(entry) };
+    let entry = unsafe { std::mem::transmute::<*mut c_void, EntryPoint>(entry) };
     // SAFETY: the interface's entry may be called with any version.
     let table = unsafe { entry(VERSION) }.cast_mut();
     let table =
@@ -129,11 +129,11 @@ fn table_of(loaded: NonNull<c_void>) -> Result<NonNull<Table>, &'static str> {
     let (size, version) = unsafe {
         ((&raw const (*table.as_ptr()).size).read(), (&raw const (*table.as_ptr()).version).read())
     };
-    if version != VERSION || (size as usize) < size_of::<Table>() {
+    if version != VERSION || (size as usize) < size_of::<ProviderTable>() {
         return Err("gave a table of another version of the provider interface");
     }
     // After the two words come pointers only, and Rust's function pointers are never null.
-    let words = size_of::<Table>() / size_of::<usize>();
+    let words = size_of::<ProviderTable>() / size_of::<usize>();
     // SAFETY: the table has at least that many words.
     if (1..words).any(|i| unsafe { table.cast::<usize>().add(i).read() } == 0) {
         return Err("leaves functions of the provider interface out");

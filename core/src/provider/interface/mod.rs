@@ -18,5 +18,5 @@ pub mod library;
 pub mod routing;
 pub mod types;
 
-pub use error::{Error, Result};
+pub use error::{Error, ProviderResult};
 pub use types::*;

@@ -1,7 +1,7 @@
 //! This host's addresses, and the one for a destination as the kernel's routing has it (N3).
 
 use super::abi;
-use super::error::{Error, Result};
+use super::error::{Error, ProviderResult};
 use crate::sys::{self, net};
 use std::net::SocketAddr;
 use std::ptr;
@@ -10,7 +10,7 @@ use std::ptr;
 ///
 /// # Errors
 /// [`Error::HostUnreachable`] if there is no route.
-pub fn local_address_for(destination: SocketAddr) -> Result<SocketAddr> {
+pub fn local_address_for(destination: SocketAddr) -> ProviderResult<SocketAddr> {
     let family = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     let socket = net::socket(family, kind, 0).map_err(|_| Error::InsufficientResources)?;
@@ -31,7 +31,7 @@ pub fn local_address_for(destination: SocketAddr) -> Result<SocketAddr> {
 ///
 /// # Errors
 /// [`Error::InsufficientResources`].
-pub fn local_addresses() -> Result<Vec<SocketAddr>> {
+pub fn local_addresses() -> ProviderResult<Vec<SocketAddr>> {
     let mut list = ptr::null_mut();
     // SAFETY: a place for the list.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {

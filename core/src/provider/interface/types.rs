@@ -1,7 +1,7 @@
 //! The plain data of the interface. What is `repr(C)` crosses the C table as it is and has its
 //! twin in include/sanshim_provider.h, kept in step by core/tests/provider_library/header.rs.
 
-use super::error::{Error, Result};
+use super::error::{Error, ProviderResult};
 
 /// Version of the C table. A library and a client of different versions do not meet.
 pub const VERSION: u32 = 1;
@@ -22,7 +22,7 @@ pub struct Reported {
     /// What the client named the operation.
     pub request: u64,
     /// How it ended.
-    pub result: Result<()>,
+    pub result: ProviderResult<()>,
 }
 
 /// What a provider says of itself (N2).
@@ -118,7 +118,7 @@ impl Limits {
 /// A piece of registered local memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Segment {
+pub struct MemoryPiece {
     /// Where it starts.
     pub address: u64,
     /// Bytes.
@@ -149,7 +149,7 @@ pub enum RemoteAccess {
 
 impl RemoteAccess {
     /// From the C table.
-    pub fn from_code(code: u32) -> Result<Self> {
+    pub fn from_code(code: u32) -> ProviderResult<Self> {
         match code {
             1 => Ok(RemoteAccess::Read),
             2 => Ok(RemoteAccess::Write),
@@ -235,7 +235,12 @@ pub struct Completion {
 
 impl Completion {
     /// Makes an entry.
-    pub fn new(kind: RequestKind, request: u64, queue_pair: u64, result: Result<u32>) -> Self {
+    pub fn new(
+        kind: RequestKind,
+        request: u64,
+        queue_pair: u64,
+        result: ProviderResult<u32>,
+    ) -> Self {
         let (status, length) = match result {
             Ok(length) => (0, length),
             Err(error) => (-(error as i32), 0),
@@ -249,7 +254,7 @@ impl Completion {
     }
 
     /// The bytes received, or why it failed.
-    pub fn result(&self) -> Result<u32> {
+    pub fn result(&self) -> ProviderResult<u32> {
         match self.status {
             0 => Ok(self.length),
             status => Err(Error::from_code(status.wrapping_neg())),

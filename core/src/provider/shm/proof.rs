@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module. Zeroed memory is a valid start: nothing is offered.
 #[repr(C)]
-pub(super) struct Proof {
+pub(super) struct ProofFields {
     words: [AtomicU64; 2],
     address: AtomicU64,
 }
@@ -23,7 +23,7 @@ fn part(address: u64, length: usize) -> iovec {
     iovec { iov_base: address as *mut _, iov_len: length }
 }
 
-impl Proof {
+impl ProofFields {
     /// Makes this process's memory known; the proof must not be moved afterwards. Relaxed: to be
     /// followed by a store with release of what tells the peer of some memory. Owner.
     pub(super) fn offer(&self) {
@@ -107,7 +107,7 @@ impl Proof {
     /// Calls `tell` for each field.
     #[cfg(test)]
     pub(super) fn each_field(&self, tell: super::field_tests::Tell<'_>) {
-        super::field_tests::tell!(self, tell, Proof { address; words });
+        super::field_tests::tell!(self, tell, ProofFields { address; words });
         for word in words {
             tell("proof", std::ptr::from_ref(word).addr(), size_of_val(word));
         }

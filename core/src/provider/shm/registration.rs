@@ -5,7 +5,7 @@
 //! per end and right, and the peer's access goes through the methods here, which check right,
 //! number and range. One word decides between an access and the owner's taking back.
 
-use super::proof::Proof;
+use super::proof::ProofFields;
 use super::refusal::Refusal;
 use crate::sys::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub(crate) enum Right {
 
 /// The peer is writing to the memory at this moment: it cannot be had back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Busy;
+pub(crate) struct BeingWritten;
 
 /// See the module. Zeroed memory is a valid start: nothing is lent.
 #[repr(C)]
@@ -57,7 +57,7 @@ pub(crate) struct Registration {
     /// The peer's thread that writes, or wrote last.
     writer: AtomicU32,
     /// That an access reaches the owner's process.
-    proof: Proof,
+    proof: ProofFields,
     /// Number of what was lent before this, and the bytes that went of it.
     before: AtomicU64,
 }
@@ -81,11 +81,11 @@ impl Registration {
     ///
     /// # Errors
     /// [`Busy`]: ask again; the peer is writing at this moment.
-    pub(crate) fn deregister(&self, lent: u32) -> Result<u32, Busy> {
+    pub(crate) fn deregister(&self, lent: u32) -> Result<u32, BeingWritten> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             match phase(state) {
-                WRITING => return Err(Busy),
+                WRITING => return Err(BeingWritten),
                 OPEN => {}
                 _ => return Ok(((state & BYTES) as u32).min(lent)),
             }
@@ -213,7 +213,7 @@ impl Registration {
             .compare_exchange(state, pack(key, WRITING, 0), Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Refusal::NotRegistered)?;
         // SAFETY: the owner lent these bytes to be written now, and waits while we are writing.
-        let written = unsafe { Proof::write(process, address, from, length) };
+        let written = unsafe { ProofFields::write(process, address, from, length) };
         let bytes = *written.as_ref().unwrap_or(&0);
         self.state.store(pack(key, CLOSED, bytes as u64), Ordering::Release);
         match written {

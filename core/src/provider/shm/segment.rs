@@ -3,9 +3,9 @@
 use super::bells::Bells;
 use super::budget::{self, Cost};
 use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
-use super::send_buffer::Ring;
+use super::send_buffer::SendBuffer;
 use super::side::Side;
-use super::slot::Slot;
+use super::slot::MessageSlot;
 use crate::session::one_way::Note;
 use crate::session::{Agreement, Role, Sight, State};
 use crate::sys::{self, file, sealed, Fd, PAGE};
@@ -216,7 +216,7 @@ impl Segment {
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).
     #[inline(always)]
-    pub(crate) fn slot(&self, sender: Role, sequence: u32, large: bool) -> Slot {
+    pub(crate) fn slot(&self, sender: Role, sequence: u32, large: bool) -> MessageSlot {
         let geometry = &self.geometry;
         let (offset, size) = if large {
             let offset = geometry.large_slot_offset(self.large[0], sender, sequence);
@@ -228,12 +228,12 @@ impl Segment {
         };
         // SAFETY: within the mapping and aligned, whatever the sequence number; a checked geometry's buffers are
         // larger than a header.
-        unsafe { Slot::new(self.base.add(offset), size) }
+        unsafe { MessageSlot::new(self.base.add(offset), size) }
     }
 
     /// The send buffer of the direction that `sender` sends, or the large one it may change to.
     #[inline]
-    pub(crate) fn send_buffer(&self, sender: Role, large: bool) -> Ring {
+    pub(crate) fn send_buffer(&self, sender: Role, large: bool) -> SendBuffer {
         let geometry = &self.geometry;
         let (offset, size) = if large {
             let size = geometry.largest_send_buffer;
@@ -242,7 +242,7 @@ impl Segment {
             (geometry.send_buffer_offset(sender), geometry.send_buffer)
         };
         // SAFETY: the ring of `size` bytes lies within the mapping.
-        unsafe { Ring::new(self.base.add(offset), size) }
+        unsafe { SendBuffer::new(self.base.add(offset), size) }
     }
 
     /// Makes sure that there is memory for `bytes` of the large messages or the large send buffer of

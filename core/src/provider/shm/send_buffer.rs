@@ -11,12 +11,12 @@ pub(crate) struct Overrun;
 
 /// The bytes of a ring, without its positions.
 #[derive(Clone, Copy)]
-pub(crate) struct Ring {
+pub(crate) struct SendBuffer {
     base: *mut u8,
     size: u32,
 }
 
-impl Ring {
+impl SendBuffer {
     /// # Safety
     /// `size` bytes at `base` stay mapped; `size` is a power of two.
     pub(super) unsafe fn new(base: *mut u8, size: u32) -> Self {

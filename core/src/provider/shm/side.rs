@@ -18,9 +18,9 @@ pub(crate) struct Side {
     /// Select counters (A18): this end raises them, the peer signals them.
     pub(crate) counters: Line<SelectCounters>,
     /// The sending half of this end.
-    pub sending: Line<Sending>,
+    pub sending: Line<SendingSide>,
     /// The receiving half of this end.
-    pub receiving: Line<Receiving>,
+    pub receiving: Line<ReceivingSide>,
     /// Memory of this end that the peer may RDMA-read: what it sends (M2).
     pub readable: Line<Registration>,
     /// Memory of this end that the peer may RDMA-write: a posted receive (M2).
@@ -40,7 +40,7 @@ pub(crate) struct SelectCounters {
 
 /// Published by the sender of a direction.
 #[repr(C)]
-pub(crate) struct Sending {
+pub(crate) struct SendingSide {
     /// Bytes ever put into the send buffer.
     pub tail: AtomicU64,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
@@ -63,7 +63,7 @@ pub(crate) struct Sending {
 }
 
 // Who receives a message reads of it what is next to the bytes.
-const _: () = assert!(size_of::<Sending>() == 64);
+const _: () = assert!(size_of::<SendingSide>() == 64);
 
 /// Published by a sender that goes back to TCP by itself.
 #[repr(C)]
@@ -79,17 +79,17 @@ impl Side {
         use super::field_tests::tell;
         let Side { counters, sending, receiving, readable, writable, leaving } = self;
         tell!(&counters.0, tell, SelectCounters { read, write; });
-        tell!(&sending.0, tell, Sending {
+        tell!(&sending.0, tell, SendingSide {
             tail, grown, stalled, finished, direction, turned_at, delivered, acted, rang;
         });
-        tell!(&receiving.0, tell, Receiving { head, total, stopped_at, stands_in, asked; });
+        tell!(&receiving.0, tell, ReceivingSide { head, total, stopped_at, stands_in, asked; });
         readable.0.each_field(tell);
         writable.0.each_field(tell);
         tell!(&leaving.0, tell, Leaving { resent_from; });
     }
 }
 
-impl Sending {
+impl SendingSide {
     /// Of a send buffer up to `tail` and of the messages before `next`.
     pub(crate) fn stamp(tail: u64, next: u32) -> u64 {
         tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
@@ -109,7 +109,7 @@ pub(crate) const FAILED: u32 = 16;
 
 /// Published by the receiver of a direction.
 #[repr(C)]
-pub(crate) struct Receiving {
+pub(crate) struct ReceivingSide {
     /// Bytes ever taken out of the peer's send buffer.
     pub head: AtomicU64,
     /// Bytes of the stream ever read by the program.
@@ -135,7 +135,7 @@ pub(crate) enum Asked {
     Denied = 2,
 }
 
-impl Receiving {
+impl ReceivingSide {
     /// Acquire.
     pub(crate) fn asked(&self) -> Asked {
         match self.asked.load(Ordering::Acquire) {

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One message buffer: four header words, then the payload.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct MessageSlot {
     at: *mut u8,
     /// Bytes of it, with the header.
     size: u32,
 }
 
-impl Slot {
+impl MessageSlot {
     /// The message buffer of `size` bytes at `at`.
     ///
     /// # Safety
     /// A message buffer of a segment lies there, 64-byte aligned, and is mapped as long as it is used. It is larger
     /// than a header.
     #[inline(always)]
-    pub(super) unsafe fn new(at: *mut u8, size: u32) -> Slot {
-        Slot { at, size }
+    pub(super) unsafe fn new(at: *mut u8, size: u32) -> MessageSlot {
+        MessageSlot { at, size }
     }
 
     #[inline]

@@ -1,13 +1,13 @@
 //! How simulated connections are made and ended. Ending one fails its queue pair's [`requests`](super::requests).
 
-use super::connection::{Connection, Phase};
-use super::fabric::Fabric;
-use super::pair::State;
+use super::connection::{Phase, SimulatedConnection};
+use super::fabric::SimulatedFabric;
+use super::pair::PairState;
 use crate::provider::interface::*;
 use std::net::{IpAddr, SocketAddr};
 
-impl Fabric {
-    fn in_phase(&mut self, id: u64, phase: Phase) -> Result<&mut Connection> {
+impl SimulatedFabric {
+    fn in_phase(&mut self, id: u64, phase: Phase) -> ProviderResult<&mut SimulatedConnection> {
         let connection = self.connection(id)?;
         if connection.phase == phase {
             Ok(connection)
@@ -23,7 +23,7 @@ impl Fabric {
         to: SocketAddr,
         data: &[u8],
         request: u64,
-    ) -> Result<Started> {
+    ) -> ProviderResult<Started> {
         let local = match self.in_phase(id, Phase::Idle)?.local {
             Some(local) => local,
             None => {
@@ -75,7 +75,7 @@ impl Fabric {
         listener: u64,
         connector: u64,
         request: u64,
-    ) -> Result<Started> {
+    ) -> ProviderResult<Started> {
         self.in_phase(connector, Phase::Idle)?;
         let listening = self.listeners.get_mut(&listener).ok_or(Error::InvalidParameter)?;
         if listening.pending.is_some() || listening.backlog == 0 {
@@ -92,7 +92,7 @@ impl Fabric {
         pair: u64,
         data: &[u8],
         request: u64,
-    ) -> Result<Started> {
+    ) -> ProviderResult<Started> {
         let connection = self.in_phase(id, Phase::Asked)?;
         let client = connection.peer.ok_or(Error::ConnectionReset)?;
         connection.phase = Phase::Accepted;
@@ -104,23 +104,23 @@ impl Fabric {
         asking.outcomes.settle(&mut asking.connecting, Ok(()));
         let theirs = asking.pair.ok_or(Error::InvalidParameter)?;
         self.pair(pair)?.peer = Some(theirs);
-        self.pair(pair)?.state = State::Connected;
+        self.pair(pair)?.state = PairState::Connected;
         self.pair(theirs)?.peer = Some(pair);
         Ok(Started::Pending)
     }
 
-    pub(super) fn complete_connect(&mut self, id: u64) -> Result<Started> {
+    pub(super) fn complete_connect(&mut self, id: u64) -> ProviderResult<Started> {
         let connection = self.in_phase(id, Phase::Agreed)?;
         connection.phase = Phase::Connected;
         let (pair, server) = (connection.pair, connection.peer);
-        self.pair(pair.ok_or(Error::InvalidParameter)?)?.state = State::Connected;
+        self.pair(pair.ok_or(Error::InvalidParameter)?)?.state = PairState::Connected;
         let accepted = self.in_phase(server.ok_or(Error::ConnectionReset)?, Phase::Accepted)?;
         accepted.phase = Phase::Connected;
         accepted.outcomes.settle(&mut accepted.connecting, Ok(()));
         Ok(Started::Done)
     }
 
-    pub(super) fn reject(&mut self, id: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn reject(&mut self, id: u64, data: &[u8]) -> ProviderResult<()> {
         let connection = self.in_phase(id, Phase::Asked)?;
         connection.phase = Phase::Ended(None);
         if let Some(client) = connection.peer.take() {
@@ -133,7 +133,7 @@ impl Fabric {
         Ok(())
     }
 
-    pub(super) fn notify_disconnect(&mut self, id: u64, request: u64) -> Result<Started> {
+    pub(super) fn notify_disconnect(&mut self, id: u64, request: u64) -> ProviderResult<Started> {
         let connection = self.connection(id)?;
         match connection.phase {
             Phase::Ended(None) => Ok(Started::Done),

@@ -21,7 +21,7 @@ pub(super) enum Phase {
     Ended(Option<Error>),
 }
 
-pub(super) struct Connection {
+pub(super) struct SimulatedConnection {
     pub(super) ip: IpAddr,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     pub(super) awaiting_end: Option<u64>,
 }
 
-pub(super) struct Listening {
+pub(super) struct SimulatedListening {
     pub(super) local: Option<SocketAddr>,
     pub(super) backlog: usize,
     /// Connectors of clients that wait for a connector of the server's.

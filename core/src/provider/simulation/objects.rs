@@ -1,8 +1,8 @@
 //! The simulated provider's objects: numbers of what the fabric holds.
 
-use super::connection::{Connection, Listening, Phase};
+use super::connection::{Phase, SimulatedConnection, SimulatedListening};
 use super::fabric::fabric;
-use super::pair::{Binding, Pair, Posted, State, Work};
+use super::pair::{Binding, PairState, SimulatedPair, SimulatedReceive, SimulatedWork};
 use crate::provider::interface::{implement, *};
 use crate::provider::software::{Completions, Memory, Outcomes, Region};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,17 +13,17 @@ use std::sync::Arc;
 /// The provider.
 pub struct Simulation;
 /// An adapter: an address and its registrations.
-pub struct Adapter(IpAddr, Arc<Memory>);
+pub struct SimulatedAdapter(IpAddr, Arc<Memory>);
 /// A completion queue.
-pub struct CompletionQueue(Arc<Completions>);
+pub struct SimulatedCompletionQueue(Arc<Completions>);
 /// A shared receive queue.
-pub struct SharedReceiveQueue(u64, u32, Arc<Memory>);
+pub struct SimulatedSharedReceiveQueue(u64, u32, Arc<Memory>);
 /// A queue pair.
-pub struct QueuePair(u64, Arc<Memory>);
+pub struct SimulatedQueuePair(u64, Arc<Memory>);
 /// A connector.
-pub struct Connector(u64, Arc<Outcomes>);
+pub struct SimulatedConnector(u64, Arc<Outcomes>);
 /// A listener.
-pub struct Listener(u64, IpAddr, Arc<Outcomes>);
+pub struct SimulatedListener(u64, IpAddr, Arc<Outcomes>);
 
 fn is_simulated(ip: IpAddr) -> bool {
     match ip {
@@ -32,9 +32,9 @@ fn is_simulated(ip: IpAddr) -> bool {
     }
 }
 
-impl implement::Provider for Simulation {
-    type Adapter = Adapter;
-    fn open() -> Result<Self> {
+impl implement::ProviderObject for Simulation {
+    type Adapter = SimulatedAdapter;
+    fn open() -> ProviderResult<Self> {
         Ok(Simulation)
     }
     fn query() -> Info {
@@ -43,15 +43,15 @@ impl implement::Provider for Simulation {
     fn unusable() -> Option<String> {
         None
     }
-    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    fn addresses(&self) -> ProviderResult<Vec<SocketAddr>> {
         let list = ["192.0.2.1:0", "192.0.2.2:0", "[2001:db8::1]:0"];
         Ok(list.iter().filter_map(|address| address.parse().ok()).collect())
     }
-    fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
+    fn open_adapter(&self, local: SocketAddr) -> ProviderResult<SimulatedAdapter> {
         if !is_simulated(local.ip()) {
             return Err(Error::AddressNotAvailable);
         }
-        Ok(Adapter(local.ip(), Arc::default()))
+        Ok(SimulatedAdapter(local.ip(), Arc::default()))
     }
     fn can_unload() -> bool {
         true
@@ -76,46 +76,49 @@ const LIMITS: Limits = Limits {
     reserved: 0,
 };
 
-impl implement::Adapter for Adapter {
-    type CompletionQueue = CompletionQueue;
+impl implement::AdapterObject for SimulatedAdapter {
+    type CompletionQueue = SimulatedCompletionQueue;
     type MemoryRegion = Region;
-    type SharedReceiveQueue = SharedReceiveQueue;
-    type QueuePair = QueuePair;
-    type Connector = Connector;
-    type Listener = Listener;
+    type SharedReceiveQueue = SimulatedSharedReceiveQueue;
+    type QueuePair = SimulatedQueuePair;
+    type Connector = SimulatedConnector;
+    type Listener = SimulatedListener;
 
     fn query(&self) -> Limits {
         LIMITS
     }
 
-    fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+    fn create_completion_queue(&self, depth: u32) -> ProviderResult<SimulatedCompletionQueue> {
         if depth > LIMITS.max_completion_depth {
             return Err(Error::InvalidParameter);
         }
-        Ok(CompletionQueue(Arc::new(Completions::new(depth)?)))
+        Ok(SimulatedCompletionQueue(Arc::new(Completions::new(depth)?)))
     }
 
-    fn create_memory_region(&self) -> Result<Region> {
+    fn create_memory_region(&self) -> ProviderResult<Region> {
         Ok(Region::new(&self.1))
     }
 
-    fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+    fn create_shared_receive_queue(
+        &self,
+        depth: u32,
+    ) -> ProviderResult<SimulatedSharedReceiveQueue> {
         if depth == 0 || depth > LIMITS.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
         let mut fabric = fabric();
         let id = fabric.number();
         fabric.shared.insert(id, VecDeque::new());
-        Ok(SharedReceiveQueue(id, depth, self.1.clone()))
+        Ok(SimulatedSharedReceiveQueue(id, depth, self.1.clone()))
     }
 
     fn create_queue_pair(
         &self,
         attributes: &QueuePairAttributes,
-        receive: &CompletionQueue,
-        initiator: &CompletionQueue,
-        shared: Option<&SharedReceiveQueue>,
-    ) -> Result<QueuePair> {
+        receive: &SimulatedCompletionQueue,
+        initiator: &SimulatedCompletionQueue,
+        shared: Option<&SimulatedSharedReceiveQueue>,
+    ) -> ProviderResult<SimulatedQueuePair> {
         if attributes.receive_depth > LIMITS.max_receive_depth
             || attributes.initiator_depth > LIMITS.max_initiator_depth
             || attributes.inline_size > LIMITS.max_inline
@@ -125,7 +128,7 @@ impl implement::Adapter for Adapter {
         }
         let mut fabric = fabric();
         let id = fabric.number();
-        let pair = Pair {
+        let pair = SimulatedPair {
             ip: self.0,
             attributes: *attributes,
             receive: receive.0.clone(),
@@ -133,20 +136,20 @@ impl implement::Adapter for Adapter {
             memory: self.1.clone(),
             shared: shared.map(|shared| shared.0),
             peer: None,
-            state: State::Idle,
+            state: PairState::Idle,
             posted: VecDeque::new(),
             outstanding: VecDeque::new(),
             bindings: BTreeMap::new(),
         };
         fabric.pairs.insert(id, pair);
-        Ok(QueuePair(id, self.1.clone()))
+        Ok(SimulatedQueuePair(id, self.1.clone()))
     }
 
-    fn create_connector(&self) -> Result<Connector> {
+    fn create_connector(&self) -> ProviderResult<SimulatedConnector> {
         let outcomes = Arc::new(Outcomes::new()?);
         let mut fabric = fabric();
         let id = fabric.number();
-        let connection = Connection {
+        let connection = SimulatedConnection {
             ip: self.0,
             local: None,
             remote: None,
@@ -159,14 +162,14 @@ impl implement::Adapter for Adapter {
             awaiting_end: None,
         };
         fabric.connections.insert(id, connection);
-        Ok(Connector(id, outcomes))
+        Ok(SimulatedConnector(id, outcomes))
     }
 
-    fn create_listener(&self) -> Result<Listener> {
+    fn create_listener(&self) -> ProviderResult<SimulatedListener> {
         let outcomes = Arc::new(Outcomes::new()?);
         let mut fabric = fabric();
         let id = fabric.number();
-        let listening = Listening {
+        let listening = SimulatedListening {
             local: None,
             backlog: 0,
             waiting: VecDeque::new(),
@@ -174,11 +177,11 @@ impl implement::Adapter for Adapter {
             pending: None,
         };
         fabric.listeners.insert(id, listening);
-        Ok(Listener(id, self.0, outcomes))
+        Ok(SimulatedListener(id, self.0, outcomes))
     }
 }
 
-impl implement::Overlapped for CompletionQueue {
+impl implement::OverlappedObject for SimulatedCompletionQueue {
     fn descriptor(&self) -> RawFd {
         self.0.descriptor()
     }
@@ -190,73 +193,85 @@ impl implement::Overlapped for CompletionQueue {
     }
 }
 
-impl implement::CompletionQueue for CompletionQueue {
-    fn get_results(&self, into: &mut [Completion]) -> Result<usize> {
+impl implement::CompletionQueueObject for SimulatedCompletionQueue {
+    fn get_results(&self, into: &mut [Completion]) -> ProviderResult<usize> {
         self.0.take(into)
     }
-    fn notify(&self, request: u64) -> Result<Started> {
+    fn notify(&self, request: u64) -> ProviderResult<Started> {
         self.0.notify(request)
     }
 }
 
-impl implement::SharedReceiveQueue for SharedReceiveQueue {
-    fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+impl implement::SharedReceiveQueueObject for SimulatedSharedReceiveQueue {
+    fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         check_segments(&self.2, into, LIMITS.max_segments)?;
         let mut fabric = fabric();
         let queue = fabric.shared.get_mut(&self.0).ok_or(Error::InvalidParameter)?;
         if queue.len() >= self.1 as usize {
             return Err(Error::InsufficientResources);
         }
-        queue.push_back(Posted { request, into: into.to_vec() });
+        queue.push_back(SimulatedReceive { request, into: into.to_vec() });
         fabric.advance_towards(self.0);
         Ok(())
     }
 }
 
-impl Drop for SharedReceiveQueue {
+impl Drop for SimulatedSharedReceiveQueue {
     fn drop(&mut self) {
         fabric().shared.remove(&self.0);
     }
 }
 
-fn check_segments(memory: &Memory, segments: &[Segment], limit: u32) -> Result<usize> {
+fn check_segments(memory: &Memory, segments: &[MemoryPiece], limit: u32) -> ProviderResult<usize> {
     if segments.len() > limit as usize {
         return Err(Error::InvalidParameter);
     }
     memory.check(segments)
 }
 
-impl implement::QueuePair for QueuePair {
+impl implement::QueuePairObject for SimulatedQueuePair {
     type MemoryRegion = Region;
 
-    fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()> {
+    fn send(&self, request: u64, from: &[MemoryPiece], flags: Flags) -> ProviderResult<()> {
         if check_segments(&self.1, from, LIMITS.max_segments)? > LIMITS.max_message as usize {
             return Err(Error::InvalidParameter);
         }
-        fabric().post(self.0, request, Work::Send(self.1.gather(from)?), flags)
+        fabric().post(self.0, request, SimulatedWork::Send(self.1.gather(from)?), flags)
     }
 
-    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()> {
+    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()> {
         let mut fabric = fabric();
         if bytes.len() > fabric.pair(self.0)?.attributes.inline_size as usize {
             return Err(Error::InvalidParameter);
         }
-        fabric.post(self.0, request, Work::Send(bytes.to_vec()), flags)
+        fabric.post(self.0, request, SimulatedWork::Send(bytes.to_vec()), flags)
     }
 
-    fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+    fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         check_segments(&self.1, into, LIMITS.max_segments)?;
-        fabric().post_receive(self.0, Posted { request, into: into.to_vec() })
+        fabric().post_receive(self.0, SimulatedReceive { request, into: into.to_vec() })
     }
 
-    fn read(&self, request: u64, into: &[Segment], from: RemoteMemory, flags: Flags) -> Result<()> {
+    fn read(
+        &self,
+        request: u64,
+        into: &[MemoryPiece],
+        from: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         check_segments(&self.1, into, LIMITS.max_segments)?;
-        fabric().post(self.0, request, Work::Read(into.to_vec(), from), flags)
+        fabric().post(self.0, request, SimulatedWork::Read(into.to_vec(), from), flags)
     }
 
-    fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()> {
+    fn write(
+        &self,
+        request: u64,
+        from: &[MemoryPiece],
+        to: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         check_segments(&self.1, from, LIMITS.max_segments)?;
-        fabric().post(self.0, request, Work::Write(from.to_vec(), to), flags)
+        fabric().post(self.0, request, SimulatedWork::Write(from.to_vec(), to), flags)
     }
 
     fn bind(
@@ -267,7 +282,7 @@ impl implement::QueuePair for QueuePair {
         length: u64,
         access: RemoteAccess,
         flags: Flags,
-    ) -> Result<u32> {
+    ) -> ProviderResult<u32> {
         let end = address.checked_add(length).ok_or(Error::InvalidParameter)?;
         let (region, range) = (region.token()?, address..end);
         if !self.1.covers(region, &range) {
@@ -278,23 +293,23 @@ impl implement::QueuePair for QueuePair {
         fabric.post(
             self.0,
             request,
-            Work::Bind(token, Binding { region, range, access }),
+            SimulatedWork::Bind(token, Binding { region, range, access }),
             flags,
         )?;
         Ok(token)
     }
 
-    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()> {
-        fabric().post(self.0, request, Work::Invalidate(token), flags)
+    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
+        fabric().post(self.0, request, SimulatedWork::Invalidate(token), flags)
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> ProviderResult<()> {
         fabric().fail(self.0, Error::Cancelled);
         Ok(())
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for SimulatedQueuePair {
     fn drop(&mut self) {
         let pair = fabric().pairs.remove(&self.0);
         // As a device does.
@@ -305,7 +320,7 @@ impl Drop for QueuePair {
     }
 }
 
-impl implement::Overlapped for Connector {
+impl implement::OverlappedObject for SimulatedConnector {
     fn descriptor(&self) -> RawFd {
         self.1.descriptor()
     }
@@ -317,10 +332,10 @@ impl implement::Overlapped for Connector {
     }
 }
 
-impl implement::Connector for Connector {
-    type QueuePair = QueuePair;
+impl implement::ConnectorObject for SimulatedConnector {
+    type QueuePair = SimulatedQueuePair;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         let mut fabric = fabric();
         if fabric.connection(self.0)?.ip != local.ip() {
             return Err(Error::AddressNotAvailable);
@@ -330,29 +345,40 @@ impl implement::Connector for Connector {
         Ok(())
     }
 
-    fn connect(&self, pair: &QueuePair, to: SocketAddr, data: &[u8], r: u64) -> Result<Started> {
+    fn connect(
+        &self,
+        pair: &SimulatedQueuePair,
+        to: SocketAddr,
+        data: &[u8],
+        r: u64,
+    ) -> ProviderResult<Started> {
         if data.len() > LIMITS.max_private_data as usize {
             return Err(Error::InvalidParameter);
         }
         fabric().connect(self.0, pair.0, to, data, r)
     }
 
-    fn complete_connect(&self, _request: u64) -> Result<Started> {
+    fn complete_connect(&self, _request: u64) -> ProviderResult<Started> {
         fabric().complete_connect(self.0)
     }
 
-    fn accept(&self, pair: &QueuePair, data: &[u8], request: u64) -> Result<Started> {
+    fn accept(
+        &self,
+        pair: &SimulatedQueuePair,
+        data: &[u8],
+        request: u64,
+    ) -> ProviderResult<Started> {
         if data.len() > LIMITS.max_private_data as usize {
             return Err(Error::InvalidParameter);
         }
         fabric().accept(self.0, pair.0, data, request)
     }
 
-    fn reject(&self, data: &[u8]) -> Result<()> {
+    fn reject(&self, data: &[u8]) -> ProviderResult<()> {
         fabric().reject(self.0, data)
     }
 
-    fn private_data(&self, into: &mut [u8]) -> Result<usize> {
+    fn private_data(&self, into: &mut [u8]) -> ProviderResult<usize> {
         let mut fabric = fabric();
         let data = &fabric.connection(self.0)?.private_data;
         let count = data.len().min(into.len());
@@ -360,25 +386,25 @@ impl implement::Connector for Connector {
         Ok(count)
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         fabric().connection(self.0)?.local.ok_or(Error::InvalidParameter)
     }
 
-    fn peer_address(&self) -> Result<SocketAddr> {
+    fn peer_address(&self) -> ProviderResult<SocketAddr> {
         fabric().connection(self.0)?.remote.ok_or(Error::NotConnected)
     }
 
-    fn notify_disconnect(&self, request: u64) -> Result<Started> {
+    fn notify_disconnect(&self, request: u64) -> ProviderResult<Started> {
         fabric().notify_disconnect(self.0, request)
     }
 
-    fn disconnect(&self, _request: u64) -> Result<Started> {
+    fn disconnect(&self, _request: u64) -> ProviderResult<Started> {
         fabric().end(self.0, None);
         Ok(Started::Done)
     }
 }
 
-impl Drop for Connector {
+impl Drop for SimulatedConnector {
     fn drop(&mut self) {
         let mut fabric = fabric();
         fabric.end(self.0, None);
@@ -386,7 +412,7 @@ impl Drop for Connector {
     }
 }
 
-impl implement::Overlapped for Listener {
+impl implement::OverlappedObject for SimulatedListener {
     fn descriptor(&self) -> RawFd {
         self.2.descriptor()
     }
@@ -398,10 +424,10 @@ impl implement::Overlapped for Listener {
     }
 }
 
-impl implement::Listener for Listener {
-    type Connector = Connector;
+impl implement::ListenerObject for SimulatedListener {
+    type Connector = SimulatedConnector;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         if local.ip() != self.1 {
             return Err(Error::AddressNotAvailable);
         }
@@ -412,7 +438,7 @@ impl implement::Listener for Listener {
         Ok(())
     }
 
-    fn listen(&self, backlog: u32) -> Result<()> {
+    fn listen(&self, backlog: u32) -> ProviderResult<()> {
         let mut fabric = fabric();
         let listening = fabric.listeners.get_mut(&self.0).ok_or(Error::InvalidParameter)?;
         if listening.local.is_none() {
@@ -422,18 +448,22 @@ impl implement::Listener for Listener {
         Ok(())
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         let fabric = fabric();
         let listening = fabric.listeners.get(&self.0).ok_or(Error::InvalidParameter)?;
         listening.local.ok_or(Error::InvalidParameter)
     }
 
-    fn get_connection_request(&self, connector: &Connector, request: u64) -> Result<Started> {
+    fn get_connection_request(
+        &self,
+        connector: &SimulatedConnector,
+        request: u64,
+    ) -> ProviderResult<Started> {
         fabric().get_connection_request(self.0, connector.0, request)
     }
 }
 
-impl Drop for Listener {
+impl Drop for SimulatedListener {
     fn drop(&mut self) {
         fabric().close_listener(self.0);
     }

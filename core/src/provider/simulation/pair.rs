@@ -7,27 +7,27 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(super) struct Posted {
+pub(super) struct SimulatedReceive {
     pub(super) request: u64,
-    pub(super) into: Vec<Segment>,
+    pub(super) into: Vec<MemoryPiece>,
 }
 
-pub(super) enum Work {
+pub(super) enum SimulatedWork {
     Send(Vec<u8>),
-    Read(Vec<Segment>, RemoteMemory),
-    Write(Vec<Segment>, RemoteMemory),
+    Read(Vec<MemoryPiece>, RemoteMemory),
+    Write(Vec<MemoryPiece>, RemoteMemory),
     Bind(u32, Binding),
     Invalidate(u32),
 }
 
-impl Work {
+impl SimulatedWork {
     pub(super) fn kind(&self) -> RequestKind {
         match self {
-            Work::Send(_) => RequestKind::Send,
-            Work::Read(..) => RequestKind::Read,
-            Work::Write(..) => RequestKind::Write,
-            Work::Bind(..) => RequestKind::Bind,
-            Work::Invalidate(_) => RequestKind::Invalidate,
+            SimulatedWork::Send(_) => RequestKind::Send,
+            SimulatedWork::Read(..) => RequestKind::Read,
+            SimulatedWork::Write(..) => RequestKind::Write,
+            SimulatedWork::Bind(..) => RequestKind::Bind,
+            SimulatedWork::Invalidate(_) => RequestKind::Invalidate,
         }
     }
 }
@@ -39,13 +39,13 @@ pub(super) struct Binding {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PairState {
     Idle,
     Connected,
     Failed,
 }
 
-pub(super) struct Pair {
+pub(super) struct SimulatedPair {
     pub(super) ip: IpAddr,
     pub(super) attributes: QueuePairAttributes,
     pub(super) receive: Arc<Completions>,
@@ -53,19 +53,19 @@ pub(super) struct Pair {
     pub(super) memory: Arc<Memory>,
     pub(super) shared: Option<u64>,
     pub(super) peer: Option<u64>,
-    pub(super) state: State,
-    pub(super) posted: VecDeque<Posted>,
-    pub(super) outstanding: VecDeque<(u64, Work, Flags)>,
+    pub(super) state: PairState,
+    pub(super) posted: VecDeque<SimulatedReceive>,
+    pub(super) outstanding: VecDeque<(u64, SimulatedWork, Flags)>,
     pub(super) bindings: BTreeMap<u32, Binding>,
 }
 
-impl Pair {
-    pub(super) fn received(&self, request: u64, result: Result<u32>) {
+impl SimulatedPair {
+    pub(super) fn received(&self, request: u64, result: ProviderResult<u32>) {
         let context = self.attributes.context;
         self.receive.add(Completion::new(RequestKind::Receive, request, context, result));
     }
 
-    pub(super) fn initiated(&self, kind: RequestKind, request: u64, result: Result<u32>) {
+    pub(super) fn initiated(&self, kind: RequestKind, request: u64, result: ProviderResult<u32>) {
         let context = self.attributes.context;
         self.initiator.add(Completion::new(kind, request, context, result));
     }

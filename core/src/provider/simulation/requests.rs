@@ -1,21 +1,27 @@
 //! What becomes of the requests of simulated queue pairs: each runs as soon as it can, in the call that lets it.
 
-use super::fabric::Fabric;
-use super::pair::{Binding, Pair, Posted, State, Work};
+use super::fabric::SimulatedFabric;
+use super::pair::{Binding, PairState, SimulatedPair, SimulatedReceive, SimulatedWork};
 use crate::provider::interface::*;
 use std::net::IpAddr;
 
-impl Fabric {
+impl SimulatedFabric {
     /// Posts a request and lets it run as far as it can.
-    pub(super) fn post(&mut self, id: u64, request: u64, work: Work, flags: Flags) -> Result<()> {
+    pub(super) fn post(
+        &mut self,
+        id: u64,
+        request: u64,
+        work: SimulatedWork,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         let pair = self.pair(id)?;
-        if pair.state == State::Idle {
+        if pair.state == PairState::Idle {
             return Err(Error::NotConnected);
         }
         if pair.outstanding.len() >= pair.attributes.initiator_depth as usize {
             return Err(Error::InsufficientResources);
         }
-        if pair.state == State::Failed {
+        if pair.state == PairState::Failed {
             pair.initiated(work.kind(), request, Err(Error::Cancelled));
             return Ok(());
         }
@@ -26,7 +32,7 @@ impl Fabric {
 
     /// Posts a buffer on a queue pair of its own or on a shared queue, and lets messages that wait
     /// for it arrive.
-    pub(super) fn post_receive(&mut self, id: u64, posted: Posted) -> Result<()> {
+    pub(super) fn post_receive(&mut self, id: u64, posted: SimulatedReceive) -> ProviderResult<()> {
         let pair = self.pair(id)?;
         if pair.shared.is_some() {
             return Err(Error::InvalidParameter);
@@ -34,7 +40,7 @@ impl Fabric {
         if pair.posted.len() >= pair.attributes.receive_depth as usize {
             return Err(Error::InsufficientResources);
         }
-        if pair.state == State::Failed {
+        if pair.state == PairState::Failed {
             pair.received(posted.request, Err(Error::Cancelled));
             return Ok(());
         }
@@ -62,7 +68,7 @@ impl Fabric {
     pub(super) fn advance(&mut self, id: u64) {
         loop {
             let Some(pair) = self.pairs.get_mut(&id) else { return };
-            if pair.state != State::Connected {
+            if pair.state != PairState::Connected {
                 return;
             }
             let Some((request, work, flags)) = pair.outstanding.pop_front() else { return };
@@ -82,15 +88,17 @@ impl Fabric {
     }
 
     /// One request's effect; `None` if it has to wait.
-    fn run(&mut self, id: u64, work: &Work) -> Option<Result<u32>> {
+    fn run(&mut self, id: u64, work: &SimulatedWork) -> Option<ProviderResult<u32>> {
         let peer = self.pairs.get(&id)?.peer?;
         match work {
-            Work::Send(bytes) => self.deliver(peer, bytes),
-            Work::Read(into, from) => {
+            SimulatedWork::Send(bytes) => self.deliver(peer, bytes),
+            SimulatedWork::Read(into, from) => {
                 Some(self.transfer(id, peer, into, *from, RemoteAccess::Read))
             }
-            Work::Write(from, to) => Some(self.transfer(id, peer, from, *to, RemoteAccess::Write)),
-            Work::Bind(token, binding) => {
+            SimulatedWork::Write(from, to) => {
+                Some(self.transfer(id, peer, from, *to, RemoteAccess::Write))
+            }
+            SimulatedWork::Bind(token, binding) => {
                 let pair = self.pairs.get_mut(&id)?;
                 if !pair.memory.covers(binding.region, &binding.range) {
                     return Some(Err(Error::LocalAccess));
@@ -99,16 +107,16 @@ impl Fabric {
                 pair.bindings.insert(*token, binding);
                 Some(Ok(0))
             }
-            Work::Invalidate(token) => {
+            SimulatedWork::Invalidate(token) => {
                 let found = self.pairs.get_mut(&id)?.bindings.remove(token);
                 Some(found.map(|_| 0).ok_or(Error::InvalidParameter))
             }
         }
     }
 
-    fn deliver(&mut self, to: u64, bytes: &[u8]) -> Option<Result<u32>> {
+    fn deliver(&mut self, to: u64, bytes: &[u8]) -> Option<ProviderResult<u32>> {
         let pair = self.pairs.get_mut(&to)?;
-        if pair.state == State::Failed {
+        if pair.state == PairState::Failed {
             return None;
         }
         let queue = match pair.shared {
@@ -133,21 +141,21 @@ impl Fabric {
         &mut self,
         id: u64,
         peer: u64,
-        local: &[Segment],
+        local: &[MemoryPiece],
         remote: RemoteMemory,
         access: RemoteAccess,
-    ) -> Result<u32> {
+    ) -> ProviderResult<u32> {
         let ours = self.pair(id)?.memory.clone();
         let length = ours.check(local)?;
         let there = self.pair(peer)?;
         let binding = there.bindings.get(&remote.token).ok_or(Error::RemoteAccess)?;
         let end = remote.address.checked_add(length as u64).ok_or(Error::RemoteAccess)?;
         let inside = binding.range.start <= remote.address && end <= binding.range.end;
-        if !inside || binding.access != access || there.state != State::Connected {
+        if !inside || binding.access != access || there.state != PairState::Connected {
             return Err(Error::RemoteAccess);
         }
         let remote =
-            [Segment { address: remote.address, length: length as u32, token: binding.region }];
+            [MemoryPiece { address: remote.address, length: length as u32, token: binding.region }];
         let theirs = there.memory.clone();
         match access {
             RemoteAccess::Read => {
@@ -165,7 +173,7 @@ impl Fabric {
     /// Ends a queue pair: the first outstanding request with `first`, the rest cancelled.
     pub(super) fn fail(&mut self, id: u64, first: Error) {
         let Some(pair) = self.pairs.get_mut(&id) else { return };
-        pair.state = State::Failed;
+        pair.state = PairState::Failed;
         pair.bindings.clear();
         let mut error = first;
         for (request, work, _) in std::mem::take(&mut pair.outstanding) {
@@ -179,7 +187,7 @@ impl Fabric {
 
     /// Fails the queue pairs of an address, and with `both_ends` also those connected to it.
     pub(super) fn fail_pairs_of(&mut self, ip: IpAddr, both_ends: bool, error: Error) {
-        let here = |pair: &Pair| pair.ip == ip;
+        let here = |pair: &SimulatedPair| pair.ip == ip;
         let hit: Vec<u64> = self
             .pairs
             .iter()

@@ -1,7 +1,7 @@
 //! A completion queue in memory.
 
 use super::Outcomes;
-use crate::provider::interface::{Completion, Error, Reported, Result, Started};
+use crate::provider::interface::{Completion, Error, ProviderResult, Reported, Started};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -33,7 +33,7 @@ struct State {
 
 impl Completions {
     /// For `depth` entries.
-    pub(crate) fn new(depth: u32) -> Result<Self> {
+    pub(crate) fn new(depth: u32) -> ProviderResult<Self> {
         if depth == 0 {
             return Err(Error::InvalidParameter);
         }
@@ -62,7 +62,7 @@ impl Completions {
     }
 
     /// Takes entries, oldest first.
-    pub(crate) fn take(&self, into: &mut [Completion]) -> Result<usize> {
+    pub(crate) fn take(&self, into: &mut [Completion]) -> ProviderResult<usize> {
         let mut state = self.lock();
         let count = into.len().min(state.entries.len());
         if count == 0 && state.overrun {
@@ -80,7 +80,7 @@ impl Completions {
     }
 
     /// Asks for notification of the next entry. SeqCst.
-    pub(crate) fn notify(&self, request: u64) -> Result<Started> {
+    pub(crate) fn notify(&self, request: u64) -> ProviderResult<Started> {
         let asked =
             self.notify.compare_exchange(SILENT, ASKING, Ordering::SeqCst, Ordering::Relaxed);
         asked.map_err(|_| Error::InvalidParameter)?;
@@ -100,7 +100,7 @@ impl Completions {
         self.settle(Err(Error::Cancelled));
     }
 
-    fn settle(&self, result: Result<()>) {
+    fn settle(&self, result: ProviderResult<()>) {
         if !self.is_awaited() {
             return;
         }

@@ -5,7 +5,7 @@
 //! registration up takes no lock: a signal handler may, whatever it interrupted.
 
 use super::inherited;
-use crate::provider::interface::{implement, Error, Result, Segment};
+use crate::provider::interface::{implement, Error, MemoryPiece, ProviderResult};
 use crate::sys::process::{self, SignalsHeld};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ impl Memory {
 
     /// The registration that a segment lies in.
     #[inline]
-    fn hold_segment(&self, segment: &Segment) -> Result<Held<'_>> {
+    fn hold_segment(&self, segment: &MemoryPiece) -> ProviderResult<Held<'_>> {
         let held = self.hold(segment.token).ok_or(Error::LocalAccess)?;
         let end = segment.address.checked_add(segment.length.into()).ok_or(Error::LocalAccess)?;
         let range = held.range();
@@ -99,7 +99,7 @@ impl Memory {
 
     /// Whether every segment lies within a registration; the sum of their lengths.
     #[inline]
-    pub fn check(&self, segments: &[Segment]) -> Result<usize> {
+    pub fn check(&self, segments: &[MemoryPiece]) -> ProviderResult<usize> {
         segments.iter().try_fold(0usize, |sum, segment| {
             self.hold_segment(segment)?;
             Ok(sum + segment.length as usize)
@@ -110,9 +110,9 @@ impl Memory {
     #[inline]
     pub fn each(
         &self,
-        segments: &[Segment],
-        mut use_one: impl FnMut(*mut u8, usize) -> Result<()>,
-    ) -> Result<()> {
+        segments: &[MemoryPiece],
+        mut use_one: impl FnMut(*mut u8, usize) -> ProviderResult<()>,
+    ) -> ProviderResult<()> {
         for segment in segments {
             let _held = self.hold_segment(segment)?;
             use_one(segment.address as *mut u8, segment.length as usize)?;
@@ -131,7 +131,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] if the region does not have all of `range`.
-    pub fn bind(&self, token: u32, range: &Range<u64>) -> Result<()> {
+    pub fn bind(&self, token: u32, range: &Range<u64>) -> ProviderResult<()> {
         let held = self.hold(token).ok_or(Error::InvalidParameter)?;
         let all = held.range();
         if range.is_empty() || range.start < all.start || range.end > all.end {
@@ -149,7 +149,7 @@ impl Memory {
     }
 
     /// The bytes of the segments, one after the other.
-    pub(crate) fn gather(&self, segments: &[Segment]) -> Result<Vec<u8>> {
+    pub(crate) fn gather(&self, segments: &[MemoryPiece]) -> ProviderResult<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.check(segments)?);
         self.each(segments, |at, length| {
             // SAFETY: registered, so mapped; the client changes it at its own risk meanwhile.
@@ -160,7 +160,7 @@ impl Memory {
     }
 
     /// Copies all of `bytes` into the segments, or nothing.
-    pub(crate) fn scatter(&self, segments: &[Segment], bytes: &[u8]) -> Result<()> {
+    pub(crate) fn scatter(&self, segments: &[MemoryPiece], bytes: &[u8]) -> ProviderResult<()> {
         if self.check(segments)? < bytes.len() {
             return Err(Error::BufferOverflow);
         }
@@ -180,11 +180,11 @@ impl Memory {
         change(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn register(&self, range: Range<u64>) -> Result<u32> {
+    fn register(&self, range: Range<u64>) -> ProviderResult<u32> {
         self.with_places(|places| self.register_at(places, range))
     }
 
-    fn register_at(&self, places: &mut Places, range: Range<u64>) -> Result<u32> {
+    fn register_at(&self, places: &mut Places, range: Range<u64>) -> ProviderResult<u32> {
         let place = match places.free.pop() {
             Some(place) => place,
             None if places.used < CHUNK * CHUNKS => {
@@ -205,7 +205,7 @@ impl Memory {
         Ok(token)
     }
 
-    fn deregister(&self, token: u32) -> Result<()> {
+    fn deregister(&self, token: u32) -> ProviderResult<()> {
         let place = (token & 0xffff) as usize;
         let entry = self.entry(place).ok_or(Error::InvalidParameter)?;
         if entry.bound.load(Ordering::SeqCst) != 0 {
@@ -242,7 +242,7 @@ impl Region {
     }
 
     /// The token, if there is a registration.
-    pub fn token(&self) -> Result<u32> {
+    pub fn token(&self) -> ProviderResult<u32> {
         match self.token.load(Ordering::SeqCst) {
             0 => Err(Error::InvalidParameter),
             token => Ok(token),
@@ -250,8 +250,8 @@ impl Region {
     }
 }
 
-impl implement::MemoryRegion for Region {
-    unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()> {
+impl implement::MemoryRegionObject for Region {
+    unsafe fn register(&self, address: *mut u8, length: usize) -> ProviderResult<()> {
         let start = address as u64;
         let end = start.checked_add(length as u64).ok_or(Error::InvalidParameter)?;
         if length == 0 || address.is_null() {
@@ -268,7 +268,7 @@ impl implement::MemoryRegion for Region {
     }
 
     /// [`Error::InvalidParameter`] also while a part of it is bound for a peer.
-    fn deregister(&self) -> Result<()> {
+    fn deregister(&self) -> ProviderResult<()> {
         let token = match self.token.swap(0, Ordering::SeqCst) {
             0 => return Err(Error::InvalidParameter),
             token => token,
@@ -276,7 +276,7 @@ impl implement::MemoryRegion for Region {
         self.memory.deregister(token).inspect_err(|_| self.token.store(token, Ordering::SeqCst))
     }
 
-    fn local_token(&self) -> Result<u32> {
+    fn local_token(&self) -> ProviderResult<u32> {
         self.token()
     }
 }
@@ -285,7 +285,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // In a fork child it is the parent's, and copies under way there have no end here.
         let is_ours = self.generation == inherited::generation() && self.token().is_ok();
-        if is_ours && implement::MemoryRegion::deregister(self).is_err() {
+        if is_ours && implement::MemoryRegionObject::deregister(self).is_err() {
             log::error!("a memory region is closed while memory of it is bound for a peer");
         }
     }
@@ -294,7 +294,7 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use implement::MemoryRegion;
+    use implement::MemoryRegionObject;
 
     #[test]
     fn m1_an_old_token_names_nothing() {
@@ -304,9 +304,9 @@ mod tests {
         // SAFETY: there until the end of the test.
         unsafe { region.register(bytes.as_mut_ptr(), 64) }.unwrap();
         let token = region.token().unwrap();
-        let segment = Segment { address: bytes.as_ptr() as u64, length: 64, token };
+        let segment = MemoryPiece { address: bytes.as_ptr() as u64, length: 64, token };
         assert_eq!(memory.check(&[segment, segment]), Ok(128));
-        let beyond = Segment { length: 65, ..segment };
+        let beyond = MemoryPiece { length: 65, ..segment };
         assert_eq!(memory.check(&[beyond]), Err(Error::LocalAccess));
         region.deregister().unwrap();
         assert_eq!(memory.check(&[segment]), Err(Error::LocalAccess));

@@ -1,7 +1,7 @@
 //! A descriptor that is readable while somebody has something to fetch.
 
 use super::inherited::Descriptor;
-use crate::provider::interface::{Error, Result};
+use crate::provider::interface::{Error, ProviderResult};
 use crate::sys::{file, pipe, Fd};
 
 /// An eventfd of this object's own.
@@ -9,7 +9,7 @@ pub(crate) struct Notifier(Descriptor);
 
 impl Notifier {
     /// Not readable at first.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new() -> ProviderResult<Self> {
         let made = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
         Ok(Notifier(Descriptor::new(made)))
     }

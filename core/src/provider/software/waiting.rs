@@ -3,7 +3,7 @@
 
 use super::inherited::Descriptor;
 use super::Outcomes;
-use crate::provider::interface::{Error, Reported, Result};
+use crate::provider::interface::{Error, ProviderResult, Reported};
 use crate::sys::{file, poll, Errno, Fd};
 
 /// Results of operations that were pending, and what else is waited for.
@@ -19,7 +19,7 @@ fn in_words(_: Errno) -> Error {
 
 impl Waiting {
     /// Readable when a result waits.
-    pub fn new() -> Result<Self> {
+    pub fn new() -> ProviderResult<Self> {
         let outcomes = Outcomes::new()?;
         let set = Descriptor::new(poll::epoll_create().map_err(in_words)?);
         let waiting = Waiting { outcomes, set };
@@ -28,20 +28,20 @@ impl Waiting {
     }
 
     /// Readable also when `channel` is, which never blocks from now on.
-    pub fn over(channel: Fd) -> Result<Self> {
+    pub fn over(channel: Fd) -> ProviderResult<Self> {
         let waiting = Self::new()?;
         waiting.watch(channel)?;
         Ok(waiting)
     }
 
     /// Readable also when `channel` is, which never blocks from now on.
-    pub(crate) fn watch(&self, channel: Fd) -> Result<()> {
+    pub(crate) fn watch(&self, channel: Fd) -> ProviderResult<()> {
         let flags = file::status_flags(channel).map_err(in_words)?;
         file::set_status_flags(channel, flags | libc::O_NONBLOCK).map_err(in_words)?;
         self.add(channel)
     }
 
-    fn add(&self, fd: Fd) -> Result<()> {
+    fn add(&self, fd: Fd) -> ProviderResult<()> {
         let (set, events) = (self.set.get(), libc::EPOLLIN as u32);
         poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, events, 0).map_err(in_words)
     }
@@ -57,7 +57,7 @@ impl Waiting {
     }
 
     /// Reports what was pending, if anything was.
-    pub fn settle(&self, pending: &mut Option<u64>, result: Result<()>) {
+    pub fn settle(&self, pending: &mut Option<u64>, result: ProviderResult<()>) {
         self.outcomes.settle(pending, result);
     }
 

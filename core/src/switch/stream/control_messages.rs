@@ -2,7 +2,7 @@
 
 use super::Broken;
 use super::Stream;
-use crate::provider::shm::{Role, Slot, Span};
+use crate::provider::shm::{MessageSlot, Role, Span};
 use crate::session::transfer;
 use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
@@ -101,7 +101,7 @@ impl Stream<'_> {
     }
 
     #[inline(never)]
-    fn absorb_message(&self, sequence: u32, slot: Slot) -> Result<(), Broken> {
+    fn absorb_message(&self, sequence: u32, slot: MessageSlot) -> Result<(), Broken> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
         if session.posted() == 0 {

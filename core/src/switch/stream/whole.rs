@@ -3,7 +3,7 @@
 
 use super::holding::Hold;
 use crate::fabric::Link;
-use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot, Span};
+use crate::provider::shm::{MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span};
 use crate::registry::{self, Control as Shown, Event, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
@@ -300,13 +300,13 @@ impl<'a> Stream<'a> {
 
     /// The buffer of message `sequence` that we send. Send lock.
     #[inline]
-    pub(super) fn slot_out(&self, sequence: u32) -> Slot {
+    pub(super) fn slot_out(&self, sequence: u32) -> MessageSlot {
         let large = self.endpoint.send.message_size.load(Relaxed) != 0;
         self.segment.slot(self.role, sequence, large)
     }
 
     /// The buffer of a message that was sent before, perhaps when buffers were smaller. Send lock.
-    pub(super) fn sent_slot(&self, sequence: u32) -> Slot {
+    pub(super) fn sent_slot(&self, sequence: u32) -> MessageSlot {
         let send = &self.endpoint.send;
         let before = send.resized_by.load(Relaxed).wrapping_sub(sequence);
         let is_before = before < self.segment.geometry().buffers;
@@ -321,7 +321,7 @@ impl<'a> Stream<'a> {
 
     /// The buffer of message `sequence` that we receive.
     #[inline(always)]
-    pub(super) fn slot_in(&self, sequence: u32) -> Slot {
+    pub(super) fn slot_in(&self, sequence: u32) -> MessageSlot {
         let receive = &self.endpoint.receive;
         let large = receive.message_size.load(Relaxed) != 0 && !receive.is_of_old_size(sequence);
         self.segment.slot(self.role.peer(), sequence, large)
@@ -362,7 +362,7 @@ impl<'a> Stream<'a> {
 
     /// The peer's send buffer, for its size, and where it grew.
     #[inline]
-    pub(super) fn buffer_in(&self) -> (Ring, u64) {
+    pub(super) fn buffer_in(&self) -> (SendBuffer, u64) {
         let grown = self.peer().sending.0.grown.load(Relaxed);
         (self.segment.send_buffer(self.role.peer(), grown != 0), grown)
     }

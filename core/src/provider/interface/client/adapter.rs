@@ -1,7 +1,7 @@
 //! Provider and adapter: where everything else is made.
 
 use super::super::abi::{self, Handle};
-use super::super::error::Result;
+use super::super::error::ProviderResult;
 use super::super::library::Library;
 use super::super::types::*;
 use super::owned::Owned;
@@ -17,7 +17,7 @@ pub struct Provider {
 
 impl Provider {
     /// Opens it; it may be open several times.
-    pub fn open(library: &Arc<Library>) -> Result<Self> {
+    pub fn open(library: &Arc<Library>) -> ProviderResult<Self> {
         let table = library.table();
         let object = Owned::make(library, &[], table.close_provider, |into| {
             // SAFETY: `into` is valid.
@@ -27,7 +27,7 @@ impl Provider {
     }
 
     /// The local addresses it serves at the moment, ports zero (N3).
-    pub fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    pub fn addresses(&self) -> ProviderResult<Vec<SocketAddr>> {
         let mut room = 32u32;
         loop {
             let mut found = vec![abi::to_c(([0, 0, 0, 0], 0).into()); room as usize];
@@ -48,7 +48,7 @@ impl Provider {
     }
 
     /// Opens the adapter that serves a local address; its port is ignored (N3).
-    pub fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
+    pub fn open_adapter(&self, local: SocketAddr) -> ProviderResult<Adapter> {
         let (table, local) = (self.object.table(), abi::to_c(local));
         let library = self.object.library();
         let object = Owned::make(library, &[&self.object], table.close_adapter, |into| {
@@ -78,13 +78,13 @@ impl Adapter {
         &self,
         close: unsafe extern "C" fn(Handle),
         make: impl FnOnce(Handle, *mut Handle) -> i32,
-    ) -> Result<Arc<Owned>> {
+    ) -> ProviderResult<Arc<Owned>> {
         let library = self.object.library();
         Owned::make(library, &[&self.object], close, |into| make(self.object.handle(), into))
     }
 
     /// A queue of at most `depth` results.
-    pub fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+    pub fn create_completion_queue(&self, depth: u32) -> ProviderResult<CompletionQueue> {
         let table = self.object.table();
         // SAFETY: a live handle and a valid place; so below.
         let object = self.make(table.close_completion_queue, |adapter, into| unsafe {
@@ -94,7 +94,7 @@ impl Adapter {
     }
 
     /// A region without memory.
-    pub fn create_memory_region(&self) -> Result<MemoryRegion> {
+    pub fn create_memory_region(&self) -> ProviderResult<MemoryRegion> {
         let table = self.object.table();
         // SAFETY: as above.
         let object = self.make(table.close_memory_region, |adapter, into| unsafe {
@@ -104,7 +104,7 @@ impl Adapter {
     }
 
     /// A queue of at most `depth` receives that several queue pairs share.
-    pub fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+    pub fn create_shared_receive_queue(&self, depth: u32) -> ProviderResult<SharedReceiveQueue> {
         let table = self.object.table();
         // SAFETY: as above.
         let object = self.make(table.close_shared_receive_queue, |adapter, into| unsafe {
@@ -121,7 +121,7 @@ impl Adapter {
         receive: &CompletionQueue,
         initiator: &CompletionQueue,
         shared: Option<&SharedReceiveQueue>,
-    ) -> Result<QueuePair> {
+    ) -> ProviderResult<QueuePair> {
         receive.object.check_made_by(&self.object)?;
         initiator.object.check_made_by(&self.object)?;
         let mut parents = vec![&self.object, &receive.object, &initiator.object];
@@ -144,7 +144,7 @@ impl Adapter {
     }
 
     /// An end of a connection to be.
-    pub fn create_connector(&self) -> Result<Connector> {
+    pub fn create_connector(&self) -> ProviderResult<Connector> {
         let table = self.object.table();
         // SAFETY: as above.
         let object = self.make(table.close_connector, |adapter, into| unsafe {
@@ -154,7 +154,7 @@ impl Adapter {
     }
 
     /// A listener to be.
-    pub fn create_listener(&self) -> Result<Listener> {
+    pub fn create_listener(&self) -> ProviderResult<Listener> {
         let table = self.object.table();
         // SAFETY: as above.
         let object = self.make(table.close_listener, |adapter, into| unsafe {

@@ -1,7 +1,7 @@
 //! A completion queue.
 
 use super::super::abi;
-use super::super::error::Result;
+use super::super::error::ProviderResult;
 use super::super::types::{Completion, Started};
 use super::owned::Owned;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ super::overlapped::overlapped!(CompletionQueue, completion_queue);
 
 impl CompletionQueue {
     /// Takes results, oldest first, and tells how many. Never blocks.
-    pub fn get_results(&self, into: &mut [Completion]) -> Result<usize> {
+    pub fn get_results(&self, into: &mut [Completion]) -> ProviderResult<usize> {
         let room = u32::try_from(into.len()).unwrap_or(u32::MAX);
         // SAFETY: a live handle; the slice has `room` entries.
         let count = abi::count(unsafe {
@@ -27,7 +27,7 @@ impl CompletionQueue {
 
     /// Asks to be told of the next result that is added. Look at the queue once more before
     /// waiting: what was added before is not told.
-    pub fn notify(&self, request: u64) -> Result<Started> {
+    pub fn notify(&self, request: u64) -> ProviderResult<Started> {
         // SAFETY: a live handle.
         abi::started(unsafe { (self.object.table().notify)(self.object.handle(), request) })
     }

@@ -1,7 +1,7 @@
 //! A connector.
 
 use super::super::abi;
-use super::super::error::{Error, Result};
+use super::super::error::{Error, ProviderResult};
 use super::super::types::Started;
 use super::owned::Owned;
 use super::QueuePair;
@@ -23,7 +23,7 @@ super::overlapped::overlapped!(Connector, connector);
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one invariant, stated above")]
 impl Connector {
     /// Chooses the local address; port 0 for any.
-    pub fn bind(&self, local: SocketAddr) -> Result<()> {
+    pub fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         let local = abi::to_c(local);
         abi::done(unsafe { (self.object.table().bind_connector)(self.object.handle(), &local) })
     }
@@ -36,7 +36,7 @@ impl Connector {
         peer: SocketAddr,
         private_data: &[u8],
         request: u64,
-    ) -> Result<Started> {
+    ) -> ProviderResult<Started> {
         self.keep(queue_pair)?;
         let (connect, peer) = (self.object.table().connect, abi::to_c(peer));
         let (data, n) = (private_data.as_ptr().cast(), private_data.len() as u32);
@@ -47,7 +47,7 @@ impl Connector {
     }
 
     /// Establishes what [`connect`](Self::connect) agreed on.
-    pub fn complete_connect(&self, request: u64) -> Result<Started> {
+    pub fn complete_connect(&self, request: u64) -> ProviderResult<Started> {
         let complete = self.object.table().complete_connect;
         abi::started(unsafe { complete(self.object.handle(), request) })
     }
@@ -58,7 +58,7 @@ impl Connector {
         queue_pair: &QueuePair,
         private_data: &[u8],
         request: u64,
-    ) -> Result<Started> {
+    ) -> ProviderResult<Started> {
         self.keep(queue_pair)?;
         let accept = self.object.table().accept;
         let (data, n) = (private_data.as_ptr().cast(), private_data.len() as u32);
@@ -69,13 +69,13 @@ impl Connector {
     }
 
     /// Refuses it.
-    pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+    pub fn reject(&self, private_data: &[u8]) -> ProviderResult<()> {
         let (data, n) = (private_data.as_ptr().cast(), private_data.len() as u32);
         abi::done(unsafe { (self.object.table().reject)(self.object.handle(), data, n) })
     }
 
     /// What came with the peer's request or answer; some fabrics pad it with zeros.
-    pub fn private_data(&self) -> Result<Vec<u8>> {
+    pub fn private_data(&self) -> ProviderResult<Vec<u8>> {
         let mut data = vec![0u8; 256];
         let count = abi::count(unsafe {
             let into = data.as_mut_ptr().cast();
@@ -86,7 +86,7 @@ impl Connector {
     }
 
     /// This end's address.
-    pub fn local_address(&self) -> Result<SocketAddr> {
+    pub fn local_address(&self) -> ProviderResult<SocketAddr> {
         let mut address = abi::to_c(([0, 0, 0, 0], 0).into());
         let get = self.object.table().local_address;
         abi::done(unsafe { get(self.object.handle(), &mut address) })?;
@@ -94,7 +94,7 @@ impl Connector {
     }
 
     /// The other end's address.
-    pub fn peer_address(&self) -> Result<SocketAddr> {
+    pub fn peer_address(&self) -> ProviderResult<SocketAddr> {
         let mut address = abi::to_c(([0, 0, 0, 0], 0).into());
         let get = self.object.table().peer_address;
         abi::done(unsafe { get(self.object.handle(), &mut address) })?;
@@ -102,18 +102,18 @@ impl Connector {
     }
 
     /// Pending until the connection ends, whoever ends it; done if it has ended.
-    pub fn notify_disconnect(&self, request: u64) -> Result<Started> {
+    pub fn notify_disconnect(&self, request: u64) -> ProviderResult<Started> {
         let notify = self.object.table().notify_disconnect;
         abi::started(unsafe { notify(self.object.handle(), request) })
     }
 
     /// Ends the connection and flushes its queue pair.
-    pub fn disconnect(&self, request: u64) -> Result<Started> {
+    pub fn disconnect(&self, request: u64) -> ProviderResult<Started> {
         let disconnect = self.object.table().disconnect;
         abi::started(unsafe { disconnect(self.object.handle(), request) })
     }
 
-    fn keep(&self, queue_pair: &QueuePair) -> Result<()> {
+    fn keep(&self, queue_pair: &QueuePair) -> ProviderResult<()> {
         self.object.check_same_adapter(&queue_pair.object)?;
         let mut kept = self.queue_pair.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_some() {
@@ -123,7 +123,7 @@ impl Connector {
         Ok(())
     }
 
-    fn keep_if(&self, started: Result<Started>) -> Result<Started> {
+    fn keep_if(&self, started: ProviderResult<Started>) -> ProviderResult<Started> {
         if started.is_err() {
             *self.queue_pair.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }

@@ -1,8 +1,8 @@
 //! A memory region.
 
 use super::super::abi;
-use super::super::error::Result;
-use super::super::types::Segment;
+use super::super::error::ProviderResult;
+use super::super::types::MemoryPiece;
 use super::owned::Owned;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl MemoryRegion {
     /// # Safety
     /// The memory stays mapped until it is deregistered or the region is closed. Requests that
     /// name it read and write it meanwhile, so no Rust reference may claim it as unchanging.
-    pub unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()> {
+    pub unsafe fn register(&self, address: *mut u8, length: usize) -> ProviderResult<()> {
         let table = self.object.table();
         // SAFETY: a live handle; the memory is the caller's promise.
         abi::done(unsafe {
@@ -30,13 +30,13 @@ impl MemoryRegion {
     }
 
     /// Ends the registration. Nothing touches the memory afterwards.
-    pub fn deregister(&self) -> Result<()> {
+    pub fn deregister(&self) -> ProviderResult<()> {
         // SAFETY: a live handle.
         abi::done(unsafe { (self.object.table().deregister_memory)(self.object.handle()) })
     }
 
     /// The token that segments name it by.
-    pub fn local_token(&self) -> Result<u32> {
+    pub fn local_token(&self) -> ProviderResult<u32> {
         let mut token = 0;
         // SAFETY: a live handle, a valid place.
         abi::done(unsafe { (self.object.table().local_token)(self.object.handle(), &mut token) })?;
@@ -44,7 +44,7 @@ impl MemoryRegion {
     }
 
     /// A segment of it.
-    pub fn segment(&self, address: *const u8, length: u32) -> Result<Segment> {
-        Ok(Segment { address: address as u64, length, token: self.local_token()? })
+    pub fn segment(&self, address: *const u8, length: u32) -> ProviderResult<MemoryPiece> {
+        Ok(MemoryPiece { address: address as u64, length, token: self.local_token()? })
     }
 }

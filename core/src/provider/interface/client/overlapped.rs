@@ -1,7 +1,7 @@
 //! The base of objects with asynchronous operations (N4).
 
-use super::super::abi::Overlapped as Functions;
-use super::super::error::{Error, Result};
+use super::super::abi::OverlappedTable as Functions;
+use super::super::error::{Error, ProviderResult};
 use super::super::types::Reported;
 use super::owned::Owned;
 use std::os::fd::RawFd;
@@ -23,7 +23,7 @@ pub trait Overlapped: sealed::Object {
         if unsafe { next(self.owned().handle(), &mut request, &mut status) } != 1 {
             return None;
         }
-        let result: Result<()> = match status {
+        let result: ProviderResult<()> = match status {
             0 => Ok(()),
             status => Err(Error::from_code(status.wrapping_neg())),
         };
@@ -59,7 +59,7 @@ macro_rules! overlapped {
             fn owned(&self) -> &super::owned::Owned {
                 &self.object
             }
-            fn functions(&self) -> &super::super::abi::Overlapped {
+            fn functions(&self) -> &super::super::abi::OverlappedTable {
                 &self.object.table().$functions
             }
         }

@@ -1,7 +1,7 @@
 //! A handle of a provider's object, closed once, before what it was made from.
 
-use super::super::abi::{self, Handle, Table};
-use super::super::error::{Error, Result};
+use super::super::abi::{self, Handle, ProviderTable};
+use super::super::error::{Error, ProviderResult};
 use super::super::library::Library;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Owned {
         parents: &[&Arc<Owned>],
         close: unsafe extern "C" fn(Handle),
         make: impl FnOnce(*mut Handle) -> i32,
-    ) -> Result<Arc<Owned>> {
+    ) -> ProviderResult<Arc<Owned>> {
         let mut handle: Handle = std::ptr::null_mut();
         abi::done(make(&mut handle))?;
         if handle.is_null() {
@@ -43,12 +43,12 @@ impl Owned {
         &self.library
     }
 
-    pub(super) fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &ProviderTable {
         self.library.table()
     }
 
     /// As [`check_same_adapter`](Self::check_same_adapter), of the adapter itself.
-    pub(super) fn check_made_by(&self, adapter: &Arc<Owned>) -> Result<()> {
+    pub(super) fn check_made_by(&self, adapter: &Arc<Owned>) -> ProviderResult<()> {
         match self.parents.first() {
             Some(parent) if Arc::ptr_eq(parent, adapter) => Ok(()),
             _ => Err(Error::InvalidParameter),
@@ -56,7 +56,7 @@ impl Owned {
     }
 
     /// An object of another adapter must never reach the provider, which would take it for its own.
-    pub(super) fn check_same_adapter(&self, other: &Owned) -> Result<()> {
+    pub(super) fn check_same_adapter(&self, other: &Owned) -> ProviderResult<()> {
         match (self.parents.first(), other.parents.first()) {
             (Some(a), Some(b)) if Arc::ptr_eq(a, b) => Ok(()),
             _ => Err(Error::InvalidParameter),

@@ -1,7 +1,7 @@
 //! A queue pair.
 
 use super::super::abi;
-use super::super::error::{Error, Result};
+use super::super::error::{Error, ProviderResult};
 use super::super::types::*;
 use super::owned::Owned;
 use super::MemoryRegion;
@@ -20,7 +20,7 @@ pub struct QueuePair {
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one invariant, stated above")]
 impl QueuePair {
     /// Sends a message. One that comes before the peer posted a receive is held, not lost (A1).
-    pub fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()> {
+    pub fn send(&self, request: u64, from: &[MemoryPiece], flags: Flags) -> ProviderResult<()> {
         let send = self.object.table().send;
         abi::done(unsafe {
             send(self.object.handle(), request, from.as_ptr(), from.len() as u32, flags.0)
@@ -28,7 +28,7 @@ impl QueuePair {
     }
 
     /// Sends a small message, at most the queue pair's inline size, whose bytes are taken at once.
-    pub fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()> {
+    pub fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()> {
         let send = self.object.table().send_inline;
         let length = u32::try_from(bytes.len()).map_err(|_| Error::InvalidParameter)?;
         let at = bytes.as_ptr().cast();
@@ -36,7 +36,7 @@ impl QueuePair {
     }
 
     /// Posts a buffer for a message.
-    pub fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+    pub fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         let receive = self.object.table().receive;
         abi::done(unsafe {
             receive(self.object.handle(), request, into.as_ptr(), into.len() as u32)
@@ -47,10 +47,10 @@ impl QueuePair {
     pub fn read(
         &self,
         request: u64,
-        into: &[Segment],
+        into: &[MemoryPiece],
         from: RemoteMemory,
         flags: Flags,
-    ) -> Result<()> {
+    ) -> ProviderResult<()> {
         let (read, n) = (self.object.table().read, into.len() as u32);
         abi::done(unsafe { read(self.object.handle(), request, into.as_ptr(), n, &from, flags.0) })
     }
@@ -59,10 +59,10 @@ impl QueuePair {
     pub fn write(
         &self,
         request: u64,
-        from: &[Segment],
+        from: &[MemoryPiece],
         to: RemoteMemory,
         flags: Flags,
-    ) -> Result<()> {
+    ) -> ProviderResult<()> {
         let (write, n) = (self.object.table().write, from.len() as u32);
         abi::done(unsafe { write(self.object.handle(), request, from.as_ptr(), n, &to, flags.0) })
     }
@@ -76,7 +76,7 @@ impl QueuePair {
         addresses: Range<u64>,
         access: RemoteAccess,
         flags: Flags,
-    ) -> Result<u32> {
+    ) -> ProviderResult<u32> {
         self.object.check_same_adapter(&region.object)?;
         let length = addresses.end.checked_sub(addresses.start).ok_or(Error::InvalidParameter)?;
         let (bind, mut token) = (self.object.table().bind, 0);
@@ -89,14 +89,14 @@ impl QueuePair {
     }
 
     /// Ends what `bind` began: once this has completed, the peer reaches nothing by that token.
-    pub fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()> {
+    pub fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
         let invalidate = self.object.table().invalidate;
         abi::done(unsafe { invalidate(self.object.handle(), request, token, flags.0) })
     }
 
     /// Ends every outstanding request with [`Error::Cancelled`]; the queue pair is of no use
     /// afterwards.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush(&self) -> ProviderResult<()> {
         abi::done(unsafe { (self.object.table().flush)(self.object.handle()) })
     }
 }

@@ -1,8 +1,8 @@
 //! A shared receive queue.
 
 use super::super::abi;
-use super::super::error::Result;
-use super::super::types::Segment;
+use super::super::error::ProviderResult;
+use super::super::types::MemoryPiece;
 use super::owned::Owned;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct SharedReceiveQueue {
 
 impl SharedReceiveQueue {
     /// Posts a buffer.
-    pub fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+    pub fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         let table = self.object.table();
         // SAFETY: a live handle, a valid list.
         abi::done(unsafe {

@@ -1,11 +1,11 @@
 //! The provider and its adapters: an address of this host each.
 
-use super::completion_queue::CompletionQueue;
-use super::connector::Connector;
+use super::completion_queue::LocalCompletionQueue;
+use super::connector::LocalConnector;
 use super::limits::LIMITS;
-use super::listener::Listener;
-use super::queue_pair::QueuePair;
-use super::shared_receive_queue::SharedReceiveQueue;
+use super::listener::LocalListener;
+use super::queue_pair::LocalQueuePair;
+use super::shared_receive_queue::LocalSharedReceiveQueue;
 use crate::provider::interface::*;
 use crate::provider::software::{Memory, Region};
 use crate::sys::net;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 /// The provider.
 pub struct SharedMemory;
 
-impl implement::Provider for SharedMemory {
-    type Adapter = Adapter;
+impl implement::ProviderObject for SharedMemory {
+    type Adapter = LocalAdapter;
 
-    fn open() -> Result<Self> {
+    fn open() -> ProviderResult<Self> {
         Ok(SharedMemory)
     }
 
@@ -30,7 +30,7 @@ impl implement::Provider for SharedMemory {
         None
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    fn addresses(&self) -> ProviderResult<Vec<SocketAddr>> {
         let mut found: Vec<SocketAddr> =
             vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         for address in routing::local_addresses()? {
@@ -41,7 +41,7 @@ impl implement::Provider for SharedMemory {
         Ok(found)
     }
 
-    fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
+    fn open_adapter(&self, local: SocketAddr) -> ProviderResult<LocalAdapter> {
         let ip = local.ip();
         let is_listed =
             || routing::local_addresses().is_ok_and(|all| all.iter().any(|one| one.ip() == ip));
@@ -52,7 +52,7 @@ impl implement::Provider for SharedMemory {
         if !is_single || !(net::is_local(ip) || is_listed()) {
             return Err(Error::AddressNotAvailable);
         }
-        Ok(Adapter { ip, memory: Arc::default() })
+        Ok(LocalAdapter { ip, memory: Arc::default() })
     }
 
     fn can_unload() -> bool {
@@ -61,58 +61,58 @@ impl implement::Provider for SharedMemory {
 }
 
 /// An adapter: an address and its registrations.
-pub struct Adapter {
+pub struct LocalAdapter {
     ip: IpAddr,
     memory: Arc<Memory>,
 }
 
-impl implement::Adapter for Adapter {
-    type CompletionQueue = CompletionQueue;
+impl implement::AdapterObject for LocalAdapter {
+    type CompletionQueue = LocalCompletionQueue;
     type MemoryRegion = Region;
-    type SharedReceiveQueue = SharedReceiveQueue;
-    type QueuePair = QueuePair;
-    type Connector = Connector;
-    type Listener = Listener;
+    type SharedReceiveQueue = LocalSharedReceiveQueue;
+    type QueuePair = LocalQueuePair;
+    type Connector = LocalConnector;
+    type Listener = LocalListener;
 
     fn query(&self) -> Limits {
         LIMITS
     }
 
-    fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+    fn create_completion_queue(&self, depth: u32) -> ProviderResult<LocalCompletionQueue> {
         if depth > LIMITS.max_completion_depth {
             return Err(Error::InvalidParameter);
         }
-        CompletionQueue::new(depth)
+        LocalCompletionQueue::new(depth)
     }
 
-    fn create_memory_region(&self) -> Result<Region> {
+    fn create_memory_region(&self) -> ProviderResult<Region> {
         Ok(Region::new(&self.memory))
     }
 
-    fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+    fn create_shared_receive_queue(&self, depth: u32) -> ProviderResult<LocalSharedReceiveQueue> {
         if depth == 0 || depth > LIMITS.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
-        SharedReceiveQueue::new(&self.memory, depth)
+        LocalSharedReceiveQueue::new(&self.memory, depth)
     }
 
     fn create_queue_pair(
         &self,
         attributes: &QueuePairAttributes,
-        receive: &CompletionQueue,
-        initiator: &CompletionQueue,
-        shared: Option<&SharedReceiveQueue>,
-    ) -> Result<QueuePair> {
+        receive: &LocalCompletionQueue,
+        initiator: &LocalCompletionQueue,
+        shared: Option<&LocalSharedReceiveQueue>,
+    ) -> ProviderResult<LocalQueuePair> {
         let shared = shared.map(|shared| &shared.0);
         let (receive, initiator) = (&receive.0, &initiator.0);
-        QueuePair::new(attributes, receive, initiator, shared, &self.memory)
+        LocalQueuePair::new(attributes, receive, initiator, shared, &self.memory)
     }
 
-    fn create_connector(&self) -> Result<Connector> {
-        Connector::new(self.ip)
+    fn create_connector(&self) -> ProviderResult<LocalConnector> {
+        LocalConnector::new(self.ip)
     }
 
-    fn create_listener(&self) -> Result<Listener> {
-        Listener::new(self.ip)
+    fn create_listener(&self) -> ProviderResult<LocalListener> {
+        LocalListener::new(self.ip)
     }
 }

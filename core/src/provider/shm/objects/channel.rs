@@ -4,8 +4,8 @@
 //! of the stream tells that its process is gone, or its queue pair. To ring never blocks, whatever the
 //! peer does with its socket.
 
-use super::layout::{End, Mapping};
-use super::ring::Ring;
+use super::layout::{EndWords, Mapping};
+use super::ring::PairRing;
 use crate::provider::software::inherited::Descriptor;
 use crate::sys::{net, Errno, Fd};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const BATCH: usize = 16;
 
 /// What one end of a connection consists of.
-pub(super) struct Parts {
+pub(super) struct ChannelParts {
     /// The memory that both ends map.
     pub(super) memory: Mapping,
     /// This end's socket of the doorbell.
@@ -29,38 +29,38 @@ pub(super) struct Parts {
 }
 
 /// See the module.
-pub(super) struct Channel {
-    parts: Parts,
+pub(super) struct LocalChannel {
+    parts: ChannelParts,
     /// The peer is gone.
     over: AtomicBool,
 }
 
-impl Channel {
-    pub(super) fn new(parts: Parts) -> Self {
-        Channel { parts, over: AtomicBool::new(false) }
+impl LocalChannel {
+    pub(super) fn new(parts: ChannelParts) -> Self {
+        LocalChannel { parts, over: AtomicBool::new(false) }
     }
 
     /// What this end publishes.
     #[inline]
-    pub(super) fn own(&self) -> &End {
+    pub(super) fn own(&self) -> &EndWords {
         self.parts.memory.end(self.parts.number)
     }
 
     /// What the peer does.
     #[inline]
-    pub(super) fn peer(&self) -> &End {
+    pub(super) fn peer(&self) -> &EndWords {
         self.parts.memory.end(1 - self.parts.number)
     }
 
     /// Where this end's messages go.
     #[inline]
-    pub(super) fn outgoing(&self) -> Ring {
+    pub(super) fn outgoing(&self) -> PairRing {
         self.parts.memory.ring(self.parts.number)
     }
 
     /// Where the peer's come from.
     #[inline]
-    pub(super) fn incoming(&self) -> Ring {
+    pub(super) fn incoming(&self) -> PairRing {
         self.parts.memory.ring(1 - self.parts.number)
     }
 

@@ -1,8 +1,8 @@
 //! A completion queue, and its queue pairs. They make progress when the queue is asked for results.
 
-use super::pair::Pair;
+use super::pair::LocalPair;
 use super::results::{Results, KICK};
-use crate::provider::interface::{implement, Completion, Reported, Result, Started};
+use crate::provider::interface::{implement, Completion, ProviderResult, Reported, Started};
 use crate::sys::poll;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,14 +17,14 @@ const IDLE_LOOKS: u32 = 4096;
 pub(super) struct Queue {
     /// What its queue pairs hold of it.
     pub(super) results: Arc<Results>,
-    members: RwLock<Vec<Arc<Pair>>>,
+    members: RwLock<Vec<Arc<LocalPair>>>,
     /// Somebody could not look at the members.
     missed: AtomicBool,
     idle: AtomicU32,
 }
 
 impl Queue {
-    fn new(depth: u32) -> Result<Self> {
+    fn new(depth: u32) -> ProviderResult<Self> {
         Ok(Queue {
             results: Arc::new(Results::new(depth)?),
             members: RwLock::default(),
@@ -34,19 +34,19 @@ impl Queue {
     }
 
     /// The queue pair makes progress when this queue is asked.
-    pub(super) fn attach(&self, pair: &Arc<Pair>) {
+    pub(super) fn attach(&self, pair: &Arc<LocalPair>) {
         self.change(|members| members.push(pair.clone()));
     }
 
     /// It is closed.
-    pub(super) fn detach(&self, pair: &Pair) {
+    pub(super) fn detach(&self, pair: &LocalPair) {
         if let Some(channel) = pair.channel.get() {
             self.results.unwatch(channel);
         }
         self.change(|members| members.retain(|one| !one.is_gone()));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Pair>>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<LocalPair>>)) {
         let mut members: RwLockWriteGuard<'_, _> =
             self.members.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut members);
@@ -58,7 +58,7 @@ impl Queue {
 
     /// The queue pairs, unless they are being changed: who changes them has somebody look then. Nobody is
     /// waited for, since a signal handler may ask while what it interrupted has them.
-    fn members(&self) -> Option<RwLockReadGuard<'_, Vec<Arc<Pair>>>> {
+    fn members(&self) -> Option<RwLockReadGuard<'_, Vec<Arc<LocalPair>>>> {
         for last in [false, true] {
             match self.members.try_read() {
                 Ok(members) => return Some(members),
@@ -118,7 +118,7 @@ impl Queue {
         }
     }
 
-    fn hear(&self, pair: &Pair) -> bool {
+    fn hear(&self, pair: &LocalPair) -> bool {
         let Some(channel) = pair.channel.get() else { return false };
         channel.hear();
         if channel.is_over() {
@@ -130,16 +130,16 @@ impl Queue {
 }
 
 /// See the module.
-pub struct CompletionQueue(pub(super) Arc<Queue>);
+pub struct LocalCompletionQueue(pub(super) Arc<Queue>);
 
-impl CompletionQueue {
+impl LocalCompletionQueue {
     /// For `depth` results.
-    pub(super) fn new(depth: u32) -> Result<Self> {
-        Ok(CompletionQueue(Arc::new(Queue::new(depth)?)))
+    pub(super) fn new(depth: u32) -> ProviderResult<Self> {
+        Ok(LocalCompletionQueue(Arc::new(Queue::new(depth)?)))
     }
 }
 
-impl implement::Overlapped for CompletionQueue {
+impl implement::OverlappedObject for LocalCompletionQueue {
     fn descriptor(&self) -> RawFd {
         self.0.results.set.get()
     }
@@ -157,8 +157,8 @@ impl implement::Overlapped for CompletionQueue {
     }
 }
 
-impl implement::CompletionQueue for CompletionQueue {
-    fn get_results(&self, into: &mut [Completion]) -> Result<usize> {
+impl implement::CompletionQueueObject for LocalCompletionQueue {
+    fn get_results(&self, into: &mut [Completion]) -> ProviderResult<usize> {
         let queue = &self.0;
         queue.look();
         let count = queue.results.completions.take(into)?;
@@ -175,7 +175,7 @@ impl implement::CompletionQueue for CompletionQueue {
         queue.results.completions.take(into)
     }
 
-    fn notify(&self, request: u64) -> Result<Started> {
+    fn notify(&self, request: u64) -> ProviderResult<Started> {
         let started = self.0.results.completions.notify(request)?;
         self.0.arm();
         Ok(started)

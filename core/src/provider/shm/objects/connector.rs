@@ -1,11 +1,11 @@
 //! A connector. The steps of a connection are taken in `next_result`, as packets come.
 
-use super::channel::Parts;
-use super::handshake::{self, Kind, Message, Received, PRIVATE_DATA};
+use super::channel::ChannelParts;
+use super::handshake::{self, Packet, PacketKind, Received, PRIVATE_DATA};
 use super::layout::Mapping;
-use super::pair::{Pair, IDLE};
-use super::queue_pair::QueuePair;
-use crate::provider::interface::{implement, Error, Reported, Result, Started};
+use super::pair::{LocalPair, IDLE};
+use super::queue_pair::LocalQueuePair;
+use crate::provider::interface::{implement, Error, ProviderResult, Reported, Started};
 use crate::provider::software::inherited::{self, Descriptor};
 use crate::provider::software::Waiting;
 use crate::sys::{file, net};
@@ -36,13 +36,13 @@ pub(super) struct ConnectionRequest {
     pub(super) memory: Descriptor,
     pub(super) doorbell: Descriptor,
     pub(super) process: u32,
-    pub(super) message: Message,
+    pub(super) message: Packet,
 }
 
 /// See the module.
-pub struct Connector(Arc<Inner>);
+pub struct LocalConnector(Arc<ConnectorState>);
 
-pub(super) struct Inner {
+pub(super) struct ConnectorState {
     ip: IpAddr,
     generation: u32,
     waiting: Waiting,
@@ -55,15 +55,15 @@ struct State {
     remote: Option<SocketAddr>,
     control: Option<Arc<Descriptor>>,
     /// Until the queue pair gets them.
-    parts: Option<Parts>,
-    pair: Option<Arc<Pair>>,
+    parts: Option<ChannelParts>,
+    pair: Option<Arc<LocalPair>>,
     private_data: Vec<u8>,
     connecting: Option<u64>,
     awaiting_end: Option<u64>,
 }
 
-impl Connector {
-    pub(super) fn new(ip: IpAddr) -> Result<Self> {
+impl LocalConnector {
+    pub(super) fn new(ip: IpAddr) -> ProviderResult<Self> {
         let state = State {
             phase: Phase::Idle,
             local: None,
@@ -75,7 +75,7 @@ impl Connector {
             connecting: None,
             awaiting_end: None,
         };
-        Ok(Connector(Arc::new(Inner {
+        Ok(LocalConnector(Arc::new(ConnectorState {
             ip,
             generation: inherited::generation(),
             waiting: Waiting::new()?,
@@ -83,7 +83,7 @@ impl Connector {
         })))
     }
 
-    pub(super) fn inner(&self) -> &Arc<Inner> {
+    pub(super) fn inner(&self) -> &Arc<ConnectorState> {
         &self.0
     }
 }
@@ -93,7 +93,7 @@ fn port() -> u16 {
     FIRST_PORT + NEXT.fetch_add(1, Ordering::Relaxed) % (u16::MAX - FIRST_PORT)
 }
 
-impl Inner {
+impl ConnectorState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +104,11 @@ impl Inner {
     }
 
     /// Takes a connection request over from the listener at `local`.
-    pub(super) fn adopt(&self, request: ConnectionRequest, local: SocketAddr) -> Result<()> {
+    pub(super) fn adopt(
+        &self,
+        request: ConnectionRequest,
+        local: SocketAddr,
+    ) -> ProviderResult<()> {
         let mut state = self.lock();
         if state.phase != Phase::Idle {
             return Err(Error::InvalidParameter);
@@ -112,7 +116,7 @@ impl Inner {
         let memory = Mapping::of(request.memory.get())?;
         let control = Arc::new(request.control);
         self.waiting.watch(control.get())?;
-        state.parts = Some(Parts {
+        state.parts = Some(ChannelParts {
             memory,
             doorbell: request.doorbell,
             control: control.clone(),
@@ -128,7 +132,7 @@ impl Inner {
     }
 
     /// Asks the listener at `to`.
-    fn ask(&self, state: &mut State, to: SocketAddr, data: &[u8]) -> Result<()> {
+    fn ask(&self, state: &mut State, to: SocketAddr, data: &[u8]) -> ProviderResult<()> {
         let local = match state.local {
             Some(local) if local.port() != 0 => local,
             _ => SocketAddr::new(self.ip, port()),
@@ -141,21 +145,22 @@ impl Inner {
         // Before the peer looks whether it can reach this process.
         memory.end(0).proof.0.offer();
         let pass = [fd, theirs.get()];
-        let said = handshake::say(&control, Kind::Request, local, data, &pass);
+        let said = handshake::say(&control, PacketKind::Request, local, data, &pass);
         file::close(fd);
         said.map_err(|error| match error {
             Error::ConnectionReset => Error::ConnectionRefused,
             error => error,
         })?;
         self.waiting.watch(control.get())?;
-        state.parts = Some(Parts { memory, doorbell, control: control.clone(), peer, number: 0 });
+        state.parts =
+            Some(ChannelParts { memory, doorbell, control: control.clone(), peer, number: 0 });
         state.control = Some(control);
         state.local = Some(local);
         state.remote = Some(to);
         Ok(())
     }
 
-    fn say(&self, state: &State, kind: Kind, data: &[u8]) -> Result<()> {
+    fn say(&self, state: &State, kind: PacketKind, data: &[u8]) -> ProviderResult<()> {
         let (Some(control), Some(local)) = (&state.control, state.local) else {
             return Err(Error::InvalidParameter);
         };
@@ -163,7 +168,13 @@ impl Inner {
     }
 
     /// Connects the queue pair and tells the peer, or ends it all.
-    fn open(&self, state: &mut State, pair: &Arc<Pair>, kind: Kind, data: &[u8]) -> Result<()> {
+    fn open(
+        &self,
+        state: &mut State,
+        pair: &Arc<LocalPair>,
+        kind: PacketKind,
+        data: &[u8],
+    ) -> ProviderResult<()> {
         let parts = state.parts.take().ok_or(Error::InvalidParameter)?;
         state.pair = Some(pair.clone());
         let opened = pair.open(parts).and_then(|()| self.say(state, kind, data));
@@ -186,16 +197,16 @@ impl Inner {
                 }
             };
             match (message.kind, state.phase) {
-                (Kind::Accept, Phase::Asking) => {
+                (PacketKind::Accept, Phase::Asking) => {
                     state.phase = Phase::Agreed;
                     state.private_data = message.private_data;
                     self.waiting.settle(&mut state.connecting, Ok(()));
                 }
-                (Kind::Reject, Phase::Asking) => {
+                (PacketKind::Reject, Phase::Asking) => {
                     state.private_data = message.private_data;
                     return self.end(state, Some(Error::ConnectionRefused));
                 }
-                (Kind::Established, Phase::Accepted) => {
+                (PacketKind::Established, Phase::Accepted) => {
                     state.phase = Phase::Connected;
                     self.waiting.settle(&mut state.connecting, Ok(()));
                 }
@@ -226,7 +237,7 @@ impl Inner {
     }
 }
 
-impl implement::Overlapped for Connector {
+impl implement::OverlappedObject for LocalConnector {
     fn descriptor(&self) -> RawFd {
         self.0.waiting.descriptor()
     }
@@ -247,10 +258,10 @@ impl implement::Overlapped for Connector {
     }
 }
 
-impl implement::Connector for Connector {
-    type QueuePair = QueuePair;
+impl implement::ConnectorObject for LocalConnector {
+    type QueuePair = LocalQueuePair;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         if local.ip() != self.0.ip {
             return Err(Error::AddressNotAvailable);
         }
@@ -263,7 +274,13 @@ impl implement::Connector for Connector {
         Ok(())
     }
 
-    fn connect(&self, pair: &QueuePair, to: SocketAddr, data: &[u8], r: u64) -> Result<Started> {
+    fn connect(
+        &self,
+        pair: &LocalQueuePair,
+        to: SocketAddr,
+        data: &[u8],
+        r: u64,
+    ) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         if state.phase != Phase::Idle || data.len() > PRIVATE_DATA || pair.pair.phase() != IDLE {
             return Err(Error::InvalidParameter);
@@ -275,56 +292,56 @@ impl implement::Connector for Connector {
         Ok(Started::Pending)
     }
 
-    fn complete_connect(&self, _request: u64) -> Result<Started> {
+    fn complete_connect(&self, _request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         let pair = match (state.phase, state.pair.clone()) {
             (Phase::Agreed, Some(pair)) => pair,
             (Phase::Ended(_), _) => return Err(Error::ConnectionReset),
             _ => return Err(Error::InvalidParameter),
         };
-        self.0.open(&mut state, &pair, Kind::Established, &[])?;
+        self.0.open(&mut state, &pair, PacketKind::Established, &[])?;
         state.phase = Phase::Connected;
         Ok(Started::Done)
     }
 
-    fn accept(&self, pair: &QueuePair, data: &[u8], request: u64) -> Result<Started> {
+    fn accept(&self, pair: &LocalQueuePair, data: &[u8], request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         if state.phase != Phase::Asked || data.len() > PRIVATE_DATA || pair.pair.phase() != IDLE {
             return Err(Error::InvalidParameter);
         }
-        self.0.open(&mut state, &pair.pair, Kind::Accept, data)?;
+        self.0.open(&mut state, &pair.pair, PacketKind::Accept, data)?;
         state.phase = Phase::Accepted;
         state.connecting = Some(request);
         Ok(Started::Pending)
     }
 
-    fn reject(&self, data: &[u8]) -> Result<()> {
+    fn reject(&self, data: &[u8]) -> ProviderResult<()> {
         let mut state = self.0.lock();
         if state.phase != Phase::Asked || data.len() > PRIVATE_DATA {
             return Err(Error::InvalidParameter);
         }
         // Whether it is still there makes no difference.
-        let _ = self.0.say(&state, Kind::Reject, data);
+        let _ = self.0.say(&state, PacketKind::Reject, data);
         self.0.end(&mut state, None);
         Ok(())
     }
 
-    fn private_data(&self, into: &mut [u8]) -> Result<usize> {
+    fn private_data(&self, into: &mut [u8]) -> ProviderResult<usize> {
         let state = self.0.lock();
         let count = state.private_data.len().min(into.len());
         into[..count].copy_from_slice(&state.private_data[..count]);
         Ok(count)
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         self.0.lock().local.ok_or(Error::InvalidParameter)
     }
 
-    fn peer_address(&self) -> Result<SocketAddr> {
+    fn peer_address(&self) -> ProviderResult<SocketAddr> {
         self.0.lock().remote.ok_or(Error::NotConnected)
     }
 
-    fn notify_disconnect(&self, request: u64) -> Result<Started> {
+    fn notify_disconnect(&self, request: u64) -> ProviderResult<Started> {
         let mut state = self.0.lock();
         match state.phase {
             Phase::Ended(None) => Ok(Started::Done),
@@ -337,13 +354,13 @@ impl implement::Connector for Connector {
         }
     }
 
-    fn disconnect(&self, _request: u64) -> Result<Started> {
+    fn disconnect(&self, _request: u64) -> ProviderResult<Started> {
         self.0.end(&mut self.0.lock(), None);
         Ok(Started::Done)
     }
 }
 
-impl Drop for Connector {
+impl Drop for LocalConnector {
     fn drop(&mut self) {
         // A listener may still have it, to fill it.
         if self.0.generation == inherited::generation() {

@@ -1,15 +1,15 @@
 //! How a queue pair ends. Its peer is told, and reaches nothing of it any more. The [`engine`](super::engine) tells of
 //! what is outstanding then.
 
-use super::channel::Channel;
+use super::channel::LocalChannel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES};
-use super::pair::{Pair, ENDED};
+use super::pair::{LocalPair, ENDED};
 use std::sync::atomic::Ordering;
 
-impl Pair {
+impl LocalPair {
     /// The peer did what it must not.
     #[cold]
-    pub(super) fn reject_peer(&self, channel: &Channel, what: &str) {
+    pub(super) fn reject_peer(&self, channel: &LocalChannel, what: &str) {
         if !self.ending.swap(true, Ordering::SeqCst) {
             log::warn!("shm: a connection is ended: {what}");
             channel.hang_up();

@@ -6,11 +6,11 @@
 //! - To end a queue pair ([`Pair::end`]) takes back what the peer can reach, and stops the rest. Whoever asks a
 //!   completion queue next is told what was outstanding.
 
-use super::channel::{Channel, Parts};
+use super::channel::{ChannelParts, LocalChannel};
 use super::layout;
-use super::pair::{Pair, CONNECTED, ENDED, IDLE};
-use super::progress::Progress;
-use crate::provider::interface::{Error, Result};
+use super::pair::{LocalPair, CONNECTED, ENDED, IDLE};
+use super::progress::PairProgress;
+use crate::provider::interface::{Error, ProviderResult};
 use crate::sys::process;
 use std::sync::atomic::{fence, Ordering};
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{fence, Ordering};
 /// in much less.
 const MOMENT: u64 = 4_000_000;
 
-impl Pair {
+impl LocalPair {
     /// Gets a turn at the engine; false: another has it, and will look once more.
     fn enter(&self) -> bool {
         if self.busy.swap(true, Ordering::SeqCst) {
@@ -42,7 +42,7 @@ impl Pair {
     }
 
     /// Takes turns until nobody has left a note meanwhile; whether somebody had.
-    fn take_turns(&self, turn: impl Fn(&mut Progress)) -> bool {
+    fn take_turns(&self, turn: impl Fn(&mut PairProgress)) -> bool {
         let mut came = false;
         while self.enter() {
             // SAFETY: it is our turn.
@@ -57,14 +57,14 @@ impl Pair {
 
     /// The channel, as long as requests may begin.
     #[inline]
-    fn running(&self) -> Option<&Channel> {
+    fn running(&self) -> Option<&LocalChannel> {
         let is_running = self.phase() == CONNECTED && !self.ending.load(Ordering::SeqCst);
         self.channel.get().filter(|_| is_running)
     }
 
     /// The connection is there.
-    pub(super) fn open(&self, parts: Parts) -> Result<()> {
-        if self.phase() != IDLE || self.channel.set(Channel::new(parts)).is_err() {
+    pub(super) fn open(&self, parts: ChannelParts) -> ProviderResult<()> {
+        if self.phase() != IDLE || self.channel.set(LocalChannel::new(parts)).is_err() {
             return Err(Error::InvalidParameter);
         }
         let channel = self.channel.get().ok_or(Error::Internal)?;
@@ -84,7 +84,7 @@ impl Pair {
     }
 
     /// Those that were posted before there was a connection. In our turn.
-    fn announce_all(&self, channel: &Channel) {
+    fn announce_all(&self, channel: &LocalChannel) {
         for number in self.receives.outstanding() {
             // SAFETY: outstanding, and it is our turn.
             let (receive, _) = unsafe { self.receives.at(number) };
@@ -112,7 +112,7 @@ impl Pair {
         self.take_turns(|progress| self.work(progress));
     }
 
-    fn work(&self, progress: &mut Progress) {
+    fn work(&self, progress: &mut PairProgress) {
         if let Some(channel) = self.running() {
             self.take_messages(progress, channel);
         }
@@ -160,7 +160,7 @@ impl Pair {
     }
 
     /// Tells of everything that is left after the end, and of what was posted since.
-    fn settle(&self, progress: &mut Progress) {
+    fn settle(&self, progress: &mut PairProgress) {
         if let Some(channel) = self.channel.get() {
             if !progress.is_deaf {
                 self.take_messages(progress, channel);

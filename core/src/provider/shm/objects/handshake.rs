@@ -5,7 +5,7 @@
 //! request; the answers are packets of the same socket, whose end is the connection's. Only processes of
 //! one user meet, also where the listener was root's when it began to listen.
 
-use crate::provider::interface::{Error, Result};
+use crate::provider::interface::{Error, ProviderResult};
 use crate::provider::software::inherited::Descriptor;
 use crate::sys::packet::{self, Name};
 use crate::sys::{process, Errno, Fd};
@@ -22,7 +22,7 @@ const LARGEST: usize = HEADER + PRIVATE_DATA;
 /// What a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum PacketKind {
     /// Connector: with the connection's memory and its listener's end of the doorbell.
     Request = 1,
     /// Acceptor: agrees.
@@ -35,15 +35,15 @@ pub(super) enum Kind {
 
 /// A packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
+pub(super) struct Packet {
+    pub(super) kind: PacketKind,
     /// Its sender's address, as that says.
     pub(super) from: SocketAddr,
     pub(super) private_data: Vec<u8>,
 }
 
-impl Message {
-    fn encode(kind: Kind, from: SocketAddr, private_data: &[u8]) -> ([u8; LARGEST], usize) {
+impl Packet {
+    fn encode(kind: PacketKind, from: SocketAddr, private_data: &[u8]) -> ([u8; LARGEST], usize) {
         let mut bytes = [0; LARGEST];
         let n = private_data.len().min(PRIVATE_DATA);
         bytes[..8].copy_from_slice(&MAGIC);
@@ -69,7 +69,8 @@ impl Message {
         if header[..8] != MAGIC || private_data.len() > PRIVATE_DATA {
             return None;
         }
-        let kinds = [Kind::Request, Kind::Accept, Kind::Reject, Kind::Established];
+        let kinds =
+            [PacketKind::Request, PacketKind::Accept, PacketKind::Reject, PacketKind::Established];
         let kind = kinds.into_iter().find(|&kind| kind as u8 == header[8])?;
         let port = u16::from_be_bytes([header[10], header[11]]);
         let ip = match header[9] {
@@ -78,7 +79,7 @@ impl Message {
             _ => return None,
         };
         let from = SocketAddr::new(ip, port);
-        Some(Message { kind, from, private_data: private_data.to_vec() })
+        Some(Packet { kind, from, private_data: private_data.to_vec() })
     }
 }
 
@@ -86,7 +87,7 @@ impl Message {
 pub(super) enum Received {
     Nothing,
     /// With the descriptors of a request.
-    Message(Message, [Option<Descriptor>; 2]),
+    Message(Packet, [Option<Descriptor>; 2]),
     /// The other end is closed, or says nonsense.
     End,
 }
@@ -101,7 +102,7 @@ pub(super) fn name(at: SocketAddr) -> Name {
 ///
 /// # Errors
 /// [`Error::ConnectionRefused`] if there is none, it is another user's, or too many wait there.
-pub(super) fn approach(to: SocketAddr) -> Result<(Descriptor, u32)> {
+pub(super) fn approach(to: SocketAddr) -> ProviderResult<(Descriptor, u32)> {
     let made = packet::socket(true).map_err(|_| Error::InsufficientResources)?;
     let socket = Descriptor::new(made);
     packet::connect(socket.get(), &name(to)).map_err(|error| match error {
@@ -115,7 +116,7 @@ pub(super) fn approach(to: SocketAddr) -> Result<(Descriptor, u32)> {
 ///
 /// # Errors
 /// [`Error::ConnectionRefused`] if it is another user's.
-pub(super) fn peer_of(socket: &Descriptor) -> Result<u32> {
+pub(super) fn peer_of(socket: &Descriptor) -> ProviderResult<u32> {
     let (pid, uid) =
         packet::peer_credentials(socket.get()).map_err(|_| Error::ConnectionRefused)?;
     if uid != 0 && uid != process::euid() {
@@ -131,12 +132,12 @@ pub(super) fn peer_of(socket: &Descriptor) -> Result<u32> {
 /// [`Error::ConnectionReset`] if nobody is there any more.
 pub(super) fn say(
     socket: &Descriptor,
-    kind: Kind,
+    kind: PacketKind,
     from: SocketAddr,
     private_data: &[u8],
     pass: &[Fd],
-) -> Result<()> {
-    let (bytes, length) = Message::encode(kind, from, private_data);
+) -> ProviderResult<()> {
+    let (bytes, length) = Packet::encode(kind, from, private_data);
     match packet::send_passing(socket.get(), &bytes[..length], pass) {
         Ok(_) => Ok(()),
         Err(Errno(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)) => Err(Error::ConnectionReset),
@@ -159,7 +160,7 @@ pub(super) fn hear(socket: &Descriptor) -> Received {
     match received {
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Received::Nothing,
         Ok((0, _)) | Err(_) => Received::End,
-        Ok((length, passed)) => match Message::decode(&bytes[..length]) {
+        Ok((length, passed)) => match Packet::decode(&bytes[..length]) {
             Some(message) => Received::Message(message, passed),
             None => Received::End,
         },
@@ -169,10 +170,10 @@ pub(super) fn hear(socket: &Descriptor) -> Received {
 /// What may come to a listener: it is nothing, or what was meant.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(data: &[u8]) {
-    if let Some(message) = Message::decode(data) {
-        let (bytes, length) = Message::encode(message.kind, message.from, &message.private_data);
+    if let Some(message) = Packet::decode(data) {
+        let (bytes, length) = Packet::encode(message.kind, message.from, &message.private_data);
         let again =
-            Message::decode(&bytes[..length]).map(|m| (m.kind as u8, m.from, m.private_data));
+            Packet::decode(&bytes[..length]).map(|m| (m.kind as u8, m.from, m.private_data));
         assert_eq!(again, Some((message.kind as u8, message.from, message.private_data)));
     }
 }
@@ -183,18 +184,17 @@ mod tests {
 
     #[test]
     fn messages_survive() {
-        for (kind, from) in [(Kind::Request, "127.0.0.1:80"), (Kind::Reject, "[fd77::1]:9")] {
+        for (kind, from) in
+            [(PacketKind::Request, "127.0.0.1:80"), (PacketKind::Reject, "[fd77::1]:9")]
+        {
             let from = from.parse().unwrap();
-            let (bytes, length) = Message::encode(kind, from, b"hello");
+            let (bytes, length) = Packet::encode(kind, from, b"hello");
             let private_data = b"hello".to_vec();
-            assert_eq!(
-                Message::decode(&bytes[..length]),
-                Some(Message { kind, from, private_data })
-            );
-            assert_eq!(Message::decode(&bytes[..HEADER - 1]), None);
+            assert_eq!(Packet::decode(&bytes[..length]), Some(Packet { kind, from, private_data }));
+            assert_eq!(Packet::decode(&bytes[..HEADER - 1]), None);
             let mut other = bytes;
             other[7] += 1;
-            assert_eq!(Message::decode(&other[..length]), None);
+            assert_eq!(Packet::decode(&other[..length]), None);
         }
     }
 }

@@ -3,11 +3,11 @@
 //! Zeroed memory is a valid start. Every word is written by one end, except where it says otherwise, and
 //! can be written by the peer as well if that is hostile.
 
-use super::super::proof::Proof;
+use super::super::proof::ProofFields;
 use super::super::side::Line;
-use super::ring::{Ring, RING};
+use super::ring::{PairRing, RING};
 use super::window::{Window, WINDOWS};
-use crate::provider::interface::{Error, Result};
+use crate::provider::interface::{Error, ProviderResult};
 use crate::provider::software::inherited;
 use crate::sys::{file, sealed, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -29,17 +29,17 @@ pub(super) const OVERFLOW: u32 = 2;
 /// Two ends, each writing its own lines.
 #[repr(C)]
 struct Head {
-    ends: [End; 2],
+    ends: [EndWords; 2],
 }
 
 /// What one end publishes to the other.
 #[repr(C, align(64))]
-pub(super) struct End {
-    pub(super) sending: Line<Sending>,
-    pub(super) receiving: Line<Receiving>,
+pub(super) struct EndWords {
+    pub(super) sending: Line<SenderWords>,
+    pub(super) receiving: Line<ReceiverWords>,
     pub(super) sleeping: Line<Sleeping>,
     /// Where its process is, for RDMA.
-    pub(super) proof: Line<Proof>,
+    pub(super) proof: Line<ProofFields>,
     /// Bytes of the receives posted on its own receive queue: of number `n` at `n` modulo their count.
     pub(super) capacities: [AtomicU32; RECEIVES],
     /// Memory that the peer can reach (M2). The peer writes here too.
@@ -48,14 +48,14 @@ pub(super) struct End {
 
 /// By the sender of a direction.
 #[repr(C)]
-pub(super) struct Sending {
+pub(super) struct SenderWords {
     /// Bytes ever put into the ring. Release; read with acquire.
     pub(super) published: AtomicU64,
 }
 
 /// By its receiver.
 #[repr(C)]
-pub(super) struct Receiving {
+pub(super) struct ReceiverWords {
     /// Bytes ever taken out of the ring. Release; read with acquire.
     pub(super) consumed: AtomicU64,
     /// Receives ever posted on the queue pair's own receive queue.
@@ -91,13 +91,13 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// New memory, and the descriptor of it, which is the caller's to close.
-    pub(super) fn create() -> Result<(Self, Fd)> {
+    pub(super) fn create() -> ProviderResult<(Self, Fd)> {
         let refused = |_| Error::InsufficientResources;
         let fd = sealed::create(c"sanshim-queue-pair", TOTAL).map_err(refused)?;
         Self::map(fd).map(|mapping| (mapping, fd)).inspect_err(|_| file::close(fd))
     }
 
-    fn map(fd: Fd) -> Result<Self> {
+    fn map(fd: Fd) -> ProviderResult<Self> {
         let generation = inherited::generation();
         let mapped = file::map_shared(Some(fd), TOTAL);
         let at = mapped.map_err(|_| Error::InsufficientResources)?;
@@ -110,7 +110,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] if it is not memory of this very size, sealed.
-    pub(super) fn of(fd: Fd) -> Result<Self> {
+    pub(super) fn of(fd: Fd) -> ProviderResult<Self> {
         // Sealed: nobody can shrink it under the mapping.
         if !matches!(sealed::size_of(fd), Ok(Some(size)) if size == TOTAL as u64) {
             return Err(Error::InvalidParameter);
@@ -120,7 +120,7 @@ impl Mapping {
 
     /// What an end publishes; the connector's is number 0.
     #[inline]
-    pub(super) fn end(&self, number: usize) -> &End {
+    pub(super) fn end(&self, number: usize) -> &EndWords {
         // SAFETY: mapped, aligned to a page; for all that lies there any bytes are valid, and it is
         // atomic. The index is checked.
         unsafe { &(*self.at.cast::<Head>()).ends[number] }
@@ -128,10 +128,10 @@ impl Mapping {
 
     /// The ring of what an end sends.
     #[inline]
-    pub(super) fn ring(&self, number: usize) -> Ring {
+    pub(super) fn ring(&self, number: usize) -> PairRing {
         debug_assert!(number < 2);
         // SAFETY: within the mapping, which outlives its users, and a page's start.
-        unsafe { Ring::new(self.at.add(RINGS + (number & 1) * RING)) }
+        unsafe { PairRing::new(self.at.add(RINGS + (number & 1) * RING)) }
     }
 }
 

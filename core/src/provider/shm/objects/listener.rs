@@ -1,8 +1,8 @@
 //! A listener for connection requests.
 
-use super::connector::{self, ConnectionRequest, Connector};
-use super::handshake::{self, Kind, Received};
-use crate::provider::interface::{implement, Error, Reported, Result, Started};
+use super::connector::{self, ConnectionRequest, LocalConnector};
+use super::handshake::{self, PacketKind, Received};
+use crate::provider::interface::{implement, Error, ProviderResult, Reported, Started};
 use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::Waiting;
 use crate::sys::{net, packet, process, Errno};
@@ -20,7 +20,7 @@ const ARRIVING: usize = 64;
 const BATCH: usize = 16;
 
 /// See the module.
-pub struct Listener {
+pub struct LocalListener {
     ip: IpAddr,
     waiting: Waiting,
     state: Mutex<State>,
@@ -35,12 +35,12 @@ struct State {
     /// Who connected and has not said what it wants, and its process.
     arriving: VecDeque<(Descriptor, u32)>,
     /// The request under way, and the connector it fills.
-    pending: Option<(u64, Arc<connector::Inner>)>,
+    pending: Option<(u64, Arc<connector::ConnectorState>)>,
 }
 
-impl Listener {
-    pub(super) fn new(ip: IpAddr) -> Result<Self> {
-        Ok(Listener { ip, waiting: Waiting::new()?, state: Mutex::default() })
+impl LocalListener {
+    pub(super) fn new(ip: IpAddr) -> ProviderResult<Self> {
+        Ok(LocalListener { ip, waiting: Waiting::new()?, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -48,7 +48,7 @@ impl Listener {
     }
 
     /// Wakes who waits for this object when somebody comes, or not: nothing is taken without a connector for it.
-    fn watch(&self, state: &mut State, on: bool) -> Result<()> {
+    fn watch(&self, state: &mut State, on: bool) -> ProviderResult<()> {
         if state.is_watched == on {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`Error::InsufficientResources`]: there is no descriptor for who comes.
-    fn next_request(&self, state: &mut State) -> Result<Option<ConnectionRequest>> {
+    fn next_request(&self, state: &mut State) -> ProviderResult<Option<ConnectionRequest>> {
         for at in 0..state.arriving.len() {
             let received = handshake::hear(&state.arriving[at].0);
             if matches!(received, Received::Nothing) {
@@ -116,7 +116,7 @@ impl Listener {
 fn request_of(control: Descriptor, process: u32, received: Received) -> Option<ConnectionRequest> {
     match received {
         Received::Message(message, [Some(memory), Some(doorbell)])
-            if message.kind == Kind::Request =>
+            if message.kind == PacketKind::Request =>
         {
             Some(ConnectionRequest { control, memory, doorbell, process, message })
         }
@@ -124,7 +124,7 @@ fn request_of(control: Descriptor, process: u32, received: Received) -> Option<C
     }
 }
 
-impl implement::Overlapped for Listener {
+impl implement::OverlappedObject for LocalListener {
     fn descriptor(&self) -> RawFd {
         self.waiting.descriptor()
     }
@@ -160,10 +160,10 @@ impl implement::Overlapped for Listener {
     }
 }
 
-impl implement::Listener for Listener {
-    type Connector = Connector;
+impl implement::ListenerObject for LocalListener {
+    type Connector = LocalConnector;
 
-    fn bind(&self, local: SocketAddr) -> Result<()> {
+    fn bind(&self, local: SocketAddr) -> ProviderResult<()> {
         if local.ip() != self.ip {
             return Err(Error::AddressNotAvailable);
         }
@@ -184,7 +184,7 @@ impl implement::Listener for Listener {
                 let (count, first) = (PORTS.len() as u64, process::random()[0] >> 1);
                 let ports = (0..count).map(|i| PORTS.start + ((first + i) % count) as u32);
                 let mut tried = ports.map(|port| attempt(port as u16));
-                let taken = |one: &Result<_>| matches!(one, Err(Error::AddressInUse));
+                let taken = |one: &ProviderResult<_>| matches!(one, Err(Error::AddressInUse));
                 tried.find(|one| !taken(one)).unwrap_or(Err(Error::AddressInUse))?
             }
             port => attempt(port)?,
@@ -192,7 +192,7 @@ impl implement::Listener for Listener {
         Ok(())
     }
 
-    fn listen(&self, backlog: u32) -> Result<()> {
+    fn listen(&self, backlog: u32) -> ProviderResult<()> {
         let mut state = self.lock();
         let (_, socket) = state.bound.as_ref().ok_or(Error::InvalidParameter)?;
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX).max(1);
@@ -201,11 +201,15 @@ impl implement::Listener for Listener {
         Ok(())
     }
 
-    fn local_address(&self) -> Result<SocketAddr> {
+    fn local_address(&self) -> ProviderResult<SocketAddr> {
         self.lock().bound.as_ref().map(|(local, _)| *local).ok_or(Error::InvalidParameter)
     }
 
-    fn get_connection_request(&self, connector: &Connector, request: u64) -> Result<Started> {
+    fn get_connection_request(
+        &self,
+        connector: &LocalConnector,
+        request: u64,
+    ) -> ProviderResult<Started> {
         let mut state = self.lock();
         if state.pending.is_some() || !state.listens || !connector.inner().is_unused() {
             return Err(Error::InvalidParameter);

@@ -5,13 +5,13 @@
 //! signal handler may post while what it interrupted takes completions, or the other way round.
 //! To end a queue pair takes no lock at all.
 
-use super::channel::Channel;
+use super::channel::LocalChannel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES, RECEIVES};
-use super::progress::{Progress, Seen};
+use super::progress::{PairProgress, SeenProgress};
 use super::results::Results;
 use super::shared_receives::SharedReceives;
 use super::window::WINDOWS;
-use super::work_queue::{InlineBytes, Receive, Request, WorkQueue};
+use super::work_queue::{InlineBytes, PostedRequest, Receive, WorkQueue};
 use crate::provider::interface::QueuePairAttributes;
 use crate::provider::software::inherited;
 use crate::provider::software::Memory;
@@ -28,7 +28,7 @@ pub(super) const CONNECTED: u8 = 1;
 pub(super) const ENDED: u8 = 2;
 
 /// See the module.
-pub(super) struct Pair {
+pub(super) struct LocalPair {
     /// What completion queues know it by.
     pub(super) key: u64,
     generation: u32,
@@ -37,31 +37,31 @@ pub(super) struct Pair {
     pub(super) initiator: Arc<Results>,
     pub(super) shared: Option<Arc<SharedReceives>>,
     pub(super) memory: Arc<Memory>,
-    pub(super) channel: OnceLock<Channel>,
+    pub(super) channel: OnceLock<LocalChannel>,
     pub(super) phase: AtomicU8,
     /// Nothing begins any more, and whoever works is to end it.
     pub(super) ending: AtomicBool,
     /// The client has it no more.
     pub(super) closed: AtomicBool,
-    pub(super) requests: WorkQueue<Request>,
+    pub(super) requests: WorkQueue<PostedRequest>,
     pub(super) inline: InlineBytes,
     pub(super) receives: WorkQueue<Receive>,
     /// One above the number of the last request that is not silent.
     pub(super) telling: AtomicU64,
-    pub(super) seen: Seen,
+    pub(super) seen: SeenProgress,
     /// Windows that are bound, or about to be: token, and below it the region's.
     pub(super) bound: [AtomicU64; WINDOWS],
     /// Begins anywhere: what is bound for one peer has no name for another.
     pub(super) serial: AtomicU32,
     pub(super) busy: AtomicBool,
     pub(super) again: AtomicBool,
-    pub(super) progress: UnsafeCell<Progress>,
+    pub(super) progress: UnsafeCell<PairProgress>,
 }
 
 // SAFETY: `progress` is only reached while `busy` is held; all else may be used by any thread.
-unsafe impl Sync for Pair {}
+unsafe impl Sync for LocalPair {}
 
-impl Pair {
+impl LocalPair {
     pub(super) fn new(
         attributes: &QueuePairAttributes,
         receive: &Arc<Results>,
@@ -72,7 +72,7 @@ impl Pair {
         static KEY: AtomicU64 = AtomicU64::new(Results::FIRST_KEY);
         let own_receives = if shared.is_some() { 0 } else { attributes.receive_depth };
         let depth = attributes.initiator_depth;
-        Pair {
+        LocalPair {
             key: KEY.fetch_add(1, Ordering::Relaxed),
             generation: inherited::generation(),
             attributes: *attributes,
@@ -84,16 +84,16 @@ impl Pair {
             phase: AtomicU8::new(IDLE),
             ending: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            requests: WorkQueue::new(depth, Request::NONE),
+            requests: WorkQueue::new(depth, PostedRequest::NONE),
             inline: InlineBytes::new(depth, attributes.inline_size),
             receives: WorkQueue::new(own_receives, Receive::NONE),
             telling: AtomicU64::new(0),
-            seen: Seen::default(),
+            seen: SeenProgress::default(),
             bound: [const { AtomicU64::new(0) }; WINDOWS],
             serial: AtomicU32::new(process::random()[0] as u32),
             busy: AtomicBool::new(false),
             again: AtomicBool::new(false),
-            progress: UnsafeCell::new(Progress::default()),
+            progress: UnsafeCell::new(PairProgress::default()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Pair {
     }
 
     /// Tells the peer how large a posted receive is.
-    pub(super) fn announce(&self, channel: &Channel, number: u64, capacity: usize) {
+    pub(super) fn announce(&self, channel: &LocalChannel, number: u64, capacity: usize) {
         let own = channel.own();
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         own.capacities[(number % RECEIVES as u64) as usize].store(capacity, Ordering::Relaxed);

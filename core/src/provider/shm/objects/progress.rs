@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// How far a queue pair has come. Positions count bytes, numbers messages and requests, from zero.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct PairProgress {
     /// Bytes put into the ring.
     pub(super) written: u64,
     /// Of them, those that the peer took.
@@ -25,7 +25,7 @@ pub(super) struct Progress {
 /// What the engine saw last, for others to tell whether it would find something. Relaxed: whoever asks after
 /// a turn of the engine, which ends with a store in SeqCst, sees what it left.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct SeenProgress {
     /// Bytes taken from the peer.
     pub(super) taken: AtomicU64,
     /// Bytes that the peer took.

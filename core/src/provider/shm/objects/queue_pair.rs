@@ -3,30 +3,30 @@
 use super::completion_queue::Queue;
 use super::layout::ACKNOWLEDGEMENTS;
 use super::limits::LIMITS;
-use super::pair::{Pair, CONNECTED, ENDED};
-use super::shared_receive_queue::Shared;
-use super::work_queue::{List, Receive, Request, Stage, Work};
+use super::pair::{LocalPair, CONNECTED, ENDED};
+use super::shared_receive_queue::SharedBuffers;
+use super::work_queue::{List, PostedRequest, Receive, RequestedWork, Stage};
 use crate::provider::interface::*;
 use crate::provider::software::{Memory, Region};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// See the module.
-pub struct QueuePair {
-    pub(super) pair: Arc<Pair>,
+pub struct LocalQueuePair {
+    pub(super) pair: Arc<LocalPair>,
     receive: Arc<Queue>,
     initiator: Arc<Queue>,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<SharedBuffers>>,
 }
 
-impl QueuePair {
+impl LocalQueuePair {
     pub(super) fn new(
         wanted: &QueuePairAttributes,
         receive: &Arc<Queue>,
         initiator: &Arc<Queue>,
-        shared: Option<&Arc<Shared>>,
+        shared: Option<&Arc<SharedBuffers>>,
         memory: &Arc<Memory>,
-    ) -> Result<Self> {
+    ) -> ProviderResult<Self> {
         if wanted.receive_depth > LIMITS.max_receive_depth
             || wanted.initiator_depth == 0
             || wanted.initiator_depth > LIMITS.max_initiator_depth
@@ -37,8 +37,8 @@ impl QueuePair {
             return Err(Error::InvalidParameter);
         }
         let receives = shared.map(|shared| &shared.receives);
-        let pair = Pair::new(wanted, &receive.results, &initiator.results, receives, memory);
-        let made = QueuePair {
+        let pair = LocalPair::new(wanted, &receive.results, &initiator.results, receives, memory);
+        let made = LocalQueuePair {
             pair: Arc::new(pair),
             receive: receive.clone(),
             initiator: initiator.clone(),
@@ -62,8 +62,8 @@ impl QueuePair {
         &self,
         request: u64,
         flags: Flags,
-        make: impl FnOnce(usize) -> Result<Work>,
-    ) -> Result<()> {
+        make: impl FnOnce(usize) -> ProviderResult<RequestedWork>,
+    ) -> ProviderResult<()> {
         let pair = &self.pair;
         match pair.phase() {
             CONNECTED => {}
@@ -71,7 +71,7 @@ impl QueuePair {
             _ => return Err(Error::NotConnected),
         }
         let make =
-            |place| Ok(Request { request, flags, work: make(place)?, stage: Stage::Waiting });
+            |place| Ok(PostedRequest { request, flags, work: make(place)?, stage: Stage::Waiting });
         pair.requests.post(make, |number| {
             if !flags.has(Flags::SILENT) {
                 pair.telling.store(number + 1, Ordering::SeqCst);
@@ -92,7 +92,7 @@ impl QueuePair {
     }
 
     /// The segments of a request, if they name at most `most` bytes of registered memory.
-    fn list(&self, segments: &[Segment], most: u32) -> Result<List> {
+    fn list(&self, segments: &[MemoryPiece], most: u32) -> ProviderResult<List> {
         let list = List::of(segments, self.pair.attributes.segments)?;
         if self.pair.memory.check(segments)? > most as usize {
             return Err(Error::InvalidParameter);
@@ -101,15 +101,15 @@ impl QueuePair {
     }
 }
 
-impl implement::QueuePair for QueuePair {
+impl implement::QueuePairObject for LocalQueuePair {
     type MemoryRegion = Region;
 
-    fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()> {
+    fn send(&self, request: u64, from: &[MemoryPiece], flags: Flags) -> ProviderResult<()> {
         let list = self.list(from, LIMITS.max_message)?;
-        self.post(request, flags, |_| Ok(Work::Send(list)))
+        self.post(request, flags, |_| Ok(RequestedWork::Send(list)))
     }
 
-    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()> {
+    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()> {
         if bytes.len() > self.pair.inline.size() {
             return Err(Error::InvalidParameter);
         }
@@ -117,11 +117,11 @@ impl implement::QueuePair for QueuePair {
             let to = self.pair.inline.of(place);
             // SAFETY: they fit, and the place is ours until it is posted.
             unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-            Ok(Work::Inline(bytes.len()))
+            Ok(RequestedWork::Inline(bytes.len()))
         })
     }
 
-    fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
+    fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()> {
         let pair = &self.pair;
         if pair.shared.is_some() {
             return Err(Error::InvalidParameter);
@@ -147,14 +147,26 @@ impl implement::QueuePair for QueuePair {
         Ok(())
     }
 
-    fn read(&self, request: u64, into: &[Segment], from: RemoteMemory, flags: Flags) -> Result<()> {
+    fn read(
+        &self,
+        request: u64,
+        into: &[MemoryPiece],
+        from: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         let list = self.list(into, LIMITS.max_transfer)?;
-        self.post(request, flags, |_| Ok(Work::Read(list, from)))
+        self.post(request, flags, |_| Ok(RequestedWork::Read(list, from)))
     }
 
-    fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()> {
+    fn write(
+        &self,
+        request: u64,
+        from: &[MemoryPiece],
+        to: RemoteMemory,
+        flags: Flags,
+    ) -> ProviderResult<()> {
         let list = self.list(from, LIMITS.max_transfer)?;
-        self.post(request, flags, |_| Ok(Work::Write(list, to)))
+        self.post(request, flags, |_| Ok(RequestedWork::Write(list, to)))
     }
 
     fn bind(
@@ -165,37 +177,38 @@ impl implement::QueuePair for QueuePair {
         length: u64,
         access: RemoteAccess,
         flags: Flags,
-    ) -> Result<u32> {
+    ) -> ProviderResult<u32> {
         let end = address.checked_add(length).ok_or(Error::InvalidParameter)?;
         if self.pair.channel.get().is_some_and(|channel| !channel.is_reached()) {
             // The kernel does not let the peer in: what it is given to access would end the connection.
             return Err(Error::NotSupported);
         }
         let token = self.pair.reserve_window(region.token()?, &(address..end))?;
-        let posted = self.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
+        let posted =
+            self.post(request, flags, |_| Ok(RequestedWork::Bind(token, address, end, access)));
         if posted.is_err() {
             self.pair.release_window(token);
         }
         posted.map(|()| token)
     }
 
-    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()> {
+    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
         self.post(request, flags, |_| {
             if self.pair.abandon_window(token) {
-                Ok(Work::Invalidate(token))
+                Ok(RequestedWork::Invalidate(token))
             } else {
                 Err(Error::InvalidParameter)
             }
         })
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self) -> ProviderResult<()> {
         self.pair.end();
         Ok(())
     }
 }
 
-impl Drop for QueuePair {
+impl Drop for LocalQueuePair {
     /// Nobody posts any more, and nothing more is told. A queue may keep the rest for a while: until the peer's last
     /// write has ended.
     fn drop(&mut self) {

@@ -1,17 +1,17 @@
 //! What a queue pair receives: messages that wait in the ring are copied into the buffers that are posted
 //! for them. In a turn of the [`engine`](super::engine).
 
-use super::channel::Channel;
+use super::channel::LocalChannel;
 use super::layout::{self, ACKNOWLEDGEMENTS};
-use super::pair::Pair;
-use super::progress::Progress;
+use super::pair::LocalPair;
+use super::progress::PairProgress;
 use super::ring::{record, HEADER, MAX_MESSAGE, RING};
 use super::work_queue::Receive;
-use crate::provider::interface::{Completion, Error, RequestKind, Result};
+use crate::provider::interface::{Completion, Error, ProviderResult, RequestKind};
 use std::sync::atomic::Ordering;
 
-impl Pair {
-    pub(super) fn tell_received(&self, receive: &Receive, result: Result<u32>) {
+impl LocalPair {
+    pub(super) fn tell_received(&self, receive: &Receive, result: ProviderResult<u32>) {
         let context = self.attributes.context;
         let kind = RequestKind::Receive;
         self.receive.add(Completion::new(kind, receive.request, context, result));
@@ -47,7 +47,7 @@ impl Pair {
     }
 
     /// Takes what the peer sent, as far as there are buffers.
-    pub(super) fn take_messages(&self, progress: &mut Progress, channel: &Channel) {
+    pub(super) fn take_messages(&self, progress: &mut PairProgress, channel: &LocalChannel) {
         let before = progress.taken;
         loop {
             let published = channel.peer().sending.0.published.load(Ordering::Acquire);
@@ -85,11 +85,11 @@ impl Pair {
 
     fn take_message(
         &self,
-        progress: &Progress,
-        channel: &Channel,
+        progress: &PairProgress,
+        channel: &LocalChannel,
         receive: &Receive,
         length: usize,
-    ) -> Result<()> {
+    ) -> ProviderResult<()> {
         let into = receive.into.segments();
         if self.memory.check(into)? < length {
             return Err(Error::BufferOverflow);

@@ -4,11 +4,11 @@
 //! while the peer does nothing. So it has ended before the next request begins, and a message that is sent
 //! after a write finds it written.
 
-use super::channel::Channel;
-use super::pair::Pair;
+use super::channel::LocalChannel;
+use super::pair::LocalPair;
 use super::window::{self, Window};
-use super::work_queue::{List, Stage, Work};
-use crate::provider::interface::{Error, RemoteAccess, RemoteMemory, Result};
+use super::work_queue::{List, RequestedWork, Stage};
+use crate::provider::interface::{Error, ProviderResult, RemoteAccess, RemoteMemory};
 use crate::provider::shm::Refusal;
 use crate::sys::{process, time};
 use std::ops::Range;
@@ -28,13 +28,13 @@ fn in_words(refusal: Refusal) -> Error {
     }
 }
 
-impl Pair {
+impl LocalPair {
     /// A free window for part of a region; its token. The region is not deregistered until it is released.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] if the region does not have it, [`Error::InsufficientResources`] if all
     /// windows are bound.
-    pub(super) fn reserve_window(&self, region: u32, range: &Range<u64>) -> Result<u32> {
+    pub(super) fn reserve_window(&self, region: u32, range: &Range<u64>) -> ProviderResult<u32> {
         self.memory.bind(region, range)?;
         for (place, bound) in self.bound.iter().enumerate() {
             if bound.load(Ordering::Relaxed) != 0 {
@@ -111,17 +111,21 @@ impl Pair {
             if all_closed || now >= *deadline.get_or_insert(now + patience) {
                 return all_closed;
             }
-            self.channel.get().into_iter().for_each(Channel::hear);
+            self.channel.get().into_iter().for_each(LocalChannel::hear);
             process::yield_now();
         }
     }
 
     /// Runs a request other than a send; `None`: later.
-    pub(super) fn begin_remote(&self, channel: &Channel, work: &Work) -> Option<Stage> {
+    pub(super) fn begin_remote(
+        &self,
+        channel: &LocalChannel,
+        work: &RequestedWork,
+    ) -> Option<Stage> {
         let result = match work {
-            Work::Read(into, from) => self.read(channel, into, *from),
-            Work::Write(from, to) => self.write(channel, from, *to),
-            Work::Bind(token, start, end, access) => {
+            RequestedWork::Read(into, from) => self.read(channel, into, *from),
+            RequestedWork::Write(from, to) => self.write(channel, from, *to),
+            RequestedWork::Bind(token, start, end, access) => {
                 let window = &channel.own().windows[window::place(*token)];
                 window.open(*token, &(*start..*end), *access);
                 // Against who ends the queue pair, and then closes the windows that it finds: it may have
@@ -133,7 +137,7 @@ impl Pair {
                 }
                 Ok(())
             }
-            Work::Invalidate(token) => {
+            RequestedWork::Invalidate(token) => {
                 let place = window::place(*token);
                 let closed = channel.own().windows[place].close(channel.is_over());
                 // The peer rings when its write has ended, or ends with its process.
@@ -144,7 +148,7 @@ impl Pair {
                 self.free_window(place);
                 Ok(())
             }
-            Work::Send(_) | Work::Inline(_) => Err(Error::Internal),
+            RequestedWork::Send(_) | RequestedWork::Inline(_) => Err(Error::Internal),
         };
         Some(Stage::Over(result))
     }
@@ -152,11 +156,11 @@ impl Pair {
     /// The peer's window, if `length` bytes may be accessed there.
     fn window<'a>(
         &self,
-        channel: &'a Channel,
+        channel: &'a LocalChannel,
         memory: RemoteMemory,
         list: &List,
         access: RemoteAccess,
-    ) -> Result<&'a Window> {
+    ) -> ProviderResult<&'a Window> {
         let length = self.memory.check(list.segments())?;
         let window = &channel.peer().windows[window::place(memory.token)];
         if channel.process() == 0 || channel.is_over() {
@@ -167,7 +171,7 @@ impl Pair {
         Ok(window)
     }
 
-    fn read(&self, channel: &Channel, into: &List, from: RemoteMemory) -> Result<()> {
+    fn read(&self, channel: &LocalChannel, into: &List, from: RemoteMemory) -> ProviderResult<()> {
         let window = self.window(channel, from, into, RemoteAccess::Read)?;
         let (process, proof) = (channel.process(), &channel.peer().proof.0);
         let mut from = from;
@@ -179,7 +183,7 @@ impl Pair {
         })
     }
 
-    fn write(&self, channel: &Channel, from: &List, to: RemoteMemory) -> Result<()> {
+    fn write(&self, channel: &LocalChannel, from: &List, to: RemoteMemory) -> ProviderResult<()> {
         let window = self.window(channel, to, from, RemoteAccess::Write)?;
         let (process, proof) = (channel.process(), &channel.peer().proof.0);
         let mut to = to;

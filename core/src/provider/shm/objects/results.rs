@@ -1,8 +1,8 @@
 //! The part of a completion queue that its queue pairs hold: where their results go, and what wakes who waits for them.
 //! Must not know the queue pairs. It knows their doorbells by keys.
 
-use super::channel::Channel;
-use crate::provider::interface::{Completion, Error, Result};
+use super::channel::LocalChannel;
+use crate::provider::interface::{Completion, Error, ProviderResult};
 use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::{Completions, Notifier};
 use crate::sys::{poll, Fd};
@@ -21,7 +21,7 @@ pub(super) struct Results {
     pub(super) set: Descriptor,
 }
 
-fn watch(set: &Descriptor, fd: Fd, key: u64) -> Result<()> {
+fn watch(set: &Descriptor, fd: Fd, key: u64) -> ProviderResult<()> {
     poll::epoll_ctl(set.get(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, key)
         .map_err(|_| Error::InsufficientResources)
 }
@@ -31,7 +31,7 @@ impl Results {
     pub(super) const FIRST_KEY: u64 = 2;
 
     /// For `depth` results.
-    pub(super) fn new(depth: u32) -> Result<Self> {
+    pub(super) fn new(depth: u32) -> ProviderResult<Self> {
         let (completions, kick) = (Completions::new(depth)?, Notifier::new()?);
         let made = poll::epoll_create().map_err(|_| Error::InsufficientResources)?;
         let results = Results { completions, kick, set: Descriptor::new(made) };
@@ -58,7 +58,7 @@ impl Results {
     }
 
     /// A queue pair is connected: its doorbell wakes who waits.
-    pub(super) fn watch(&self, channel: &Channel, key: u64) -> Result<()> {
+    pub(super) fn watch(&self, channel: &LocalChannel, key: u64) -> ProviderResult<()> {
         watch(&self.set, channel.doorbell(), key)?;
         if self.is_awaited() {
             // It was armed without this one.
@@ -68,7 +68,7 @@ impl Results {
     }
 
     /// Its doorbell wakes nobody any more.
-    pub(super) fn unwatch(&self, channel: &Channel) {
+    pub(super) fn unwatch(&self, channel: &LocalChannel) {
         let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.doorbell(), 0, 0);
     }
 }

@@ -19,14 +19,14 @@ pub(super) const fn record(length: usize) -> u64 {
 
 /// See the module.
 #[derive(Clone, Copy)]
-pub(super) struct Ring(*mut u8);
+pub(super) struct PairRing(*mut u8);
 
-impl Ring {
+impl PairRing {
     /// # Safety
     /// [`RING`] bytes at `at`, aligned to a page, stay mapped as long as the result is used, and no
     /// reference claims them.
     pub(super) unsafe fn new(at: *mut u8) -> Self {
-        Ring(at)
+        PairRing(at)
     }
 
     fn offset(position: u64) -> usize {
@@ -98,7 +98,7 @@ mod tests {
     fn bytes_at_the_edge_are_whole() {
         let at = file::map_shared(None, RING).unwrap();
         // SAFETY: a mapping of that size, until the end of the test.
-        let ring = unsafe { Ring::new(at) };
+        let ring = unsafe { PairRing::new(at) };
         let bytes: Vec<u8> = (0..100).collect();
         for position in [0, 8, RING as u64 - 8, RING as u64 - 56, 7 * RING as u64 - 16] {
             ring.put_length(position, 100);

@@ -1,18 +1,18 @@
 //! What a queue pair sends: requests are begun in order, messages are put into the ring, and what is over
 //! is told in order. In a turn of the [`engine`](super::engine).
 
-use super::channel::Channel;
+use super::channel::LocalChannel;
 use super::layout::{self, MESSAGES, RECEIVES};
-use super::pair::Pair;
-use super::progress::Progress;
+use super::pair::LocalPair;
+use super::progress::PairProgress;
 use super::ring::{record, HEADER, RING};
-use super::work_queue::{Request, Stage, Work};
-use crate::provider::interface::{Completion, Error, Flags, Result, Segment};
+use super::work_queue::{PostedRequest, RequestedWork, Stage};
+use crate::provider::interface::{Completion, Error, Flags, MemoryPiece, ProviderResult};
 use std::sync::atomic::{fence, Ordering};
 
-impl Pair {
+impl LocalPair {
     /// Begins requests in order, until one has to wait.
-    pub(super) fn issue(&self, progress: &mut Progress, channel: &Channel) {
+    pub(super) fn issue(&self, progress: &mut PairProgress, channel: &LocalChannel) {
         let end = self.requests.outstanding().end;
         let before = progress.sent;
         while progress.issued < end && !progress.broken && !self.ending.load(Ordering::SeqCst) {
@@ -35,14 +35,14 @@ impl Pair {
     /// `None`: later.
     fn begin(
         &self,
-        progress: &mut Progress,
-        channel: &Channel,
-        work: &Work,
+        progress: &mut PairProgress,
+        channel: &LocalChannel,
+        work: &RequestedWork,
         place: usize,
     ) -> Option<Stage> {
         match work {
-            Work::Send(list) => self.send(progress, channel, list.segments()),
-            Work::Inline(length) => {
+            RequestedWork::Send(list) => self.send(progress, channel, list.segments()),
+            RequestedWork::Inline(length) => {
                 let position = match self.room(progress, channel, *length) {
                     Ok(position) => position?,
                     Err(error) => return Some(Stage::Over(Err(error))),
@@ -56,7 +56,12 @@ impl Pair {
         }
     }
 
-    fn send(&self, progress: &mut Progress, channel: &Channel, from: &[Segment]) -> Option<Stage> {
+    fn send(
+        &self,
+        progress: &mut PairProgress,
+        channel: &LocalChannel,
+        from: &[MemoryPiece],
+    ) -> Option<Stage> {
         let failed = |error| Some(Stage::Over(Err(error)));
         let length = match self.memory.check(from) {
             Ok(length) => length,
@@ -86,12 +91,12 @@ impl Pair {
     /// Where the bytes of the next message go; `None`: there is no room for it yet.
     fn room(
         &self,
-        progress: &mut Progress,
-        channel: &Channel,
+        progress: &mut PairProgress,
+        channel: &LocalChannel,
         length: usize,
-    ) -> Result<Option<u64>> {
+    ) -> ProviderResult<Option<u64>> {
         let position = progress.written + HEADER as u64;
-        let fits = |progress: &Progress| {
+        let fits = |progress: &PairProgress| {
             progress.written - progress.acknowledged + record(length) <= RING as u64
         };
         if fits(&*progress) || (self.acknowledge(progress, channel).is_some() && fits(&*progress)) {
@@ -104,7 +109,7 @@ impl Pair {
     }
 
     /// The next message is in the ring.
-    fn publish(&self, progress: &mut Progress, channel: &Channel, length: usize) -> Stage {
+    fn publish(&self, progress: &mut PairProgress, channel: &LocalChannel, length: usize) -> Stage {
         channel.outgoing().put_length(progress.written, length);
         progress.written += record(length);
         let number = progress.sent;
@@ -114,7 +119,11 @@ impl Pair {
     }
 
     /// How many bytes the peer took; `None` if it says what cannot be.
-    pub(super) fn acknowledge(&self, progress: &mut Progress, channel: &Channel) -> Option<u64> {
+    pub(super) fn acknowledge(
+        &self,
+        progress: &mut PairProgress,
+        channel: &LocalChannel,
+    ) -> Option<u64> {
         let consumed = channel.peer().receiving.0.consumed.load(Ordering::Acquire);
         if consumed < progress.acknowledged || consumed > progress.written {
             self.reject_peer(channel, "it says to have taken what was not sent");
@@ -126,7 +135,7 @@ impl Pair {
     }
 
     /// The first request that is not over, if it was begun.
-    pub(super) fn first(&self, progress: &Progress) -> Option<Request> {
+    pub(super) fn first(&self, progress: &PairProgress) -> Option<PostedRequest> {
         let outstanding = self.requests.outstanding();
         if outstanding.is_empty() || outstanding.start >= progress.issued {
             return None;
@@ -139,10 +148,10 @@ impl Pair {
     /// is posted there: it will be put into that one even if the connection ends.
     pub(super) fn outcome(
         &self,
-        progress: &mut Progress,
-        channel: &Channel,
-        request: &Request,
-    ) -> Option<Result<()>> {
+        progress: &mut PairProgress,
+        channel: &LocalChannel,
+        request: &PostedRequest,
+    ) -> Option<ProviderResult<()>> {
         let (number, length, end) = match request.stage {
             Stage::Waiting => return None,
             Stage::Over(result) => return Some(result),
@@ -169,7 +178,7 @@ impl Pair {
         fits.then_some(Ok(()))
     }
 
-    pub(super) fn tell(&self, request: &Request, result: Result<()>) {
+    pub(super) fn tell(&self, request: &PostedRequest, result: ProviderResult<()>) {
         if result.is_err() || !request.flags.has(Flags::SILENT) {
             let (kind, context) = (request.kind(), self.attributes.context);
             let result = result.map(|()| 0);
@@ -178,7 +187,7 @@ impl Pair {
     }
 
     /// Tells of the requests that are over, in order.
-    pub(super) fn complete(&self, progress: &mut Progress, channel: &Channel) {
+    pub(super) fn complete(&self, progress: &mut PairProgress, channel: &LocalChannel) {
         while let Some(first) = self.first(progress) {
             let Some(result) = self.outcome(progress, channel, &first) else { break };
             // Before it is told: there is room for another then.

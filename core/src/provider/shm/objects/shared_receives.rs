@@ -4,7 +4,7 @@
 //! that is the client's to see to.
 
 use super::work_queue::{List, Receive, SEGMENTS};
-use crate::provider::interface::{Error, Result, Segment};
+use crate::provider::interface::{Error, MemoryPiece, ProviderResult};
 use crate::provider::software::Memory;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl SharedReceives {
     ///
     /// # Errors
     /// Without memory.
-    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> Result<Self> {
+    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> ProviderResult<Self> {
         let (depth, mut posted) = (depth as usize, VecDeque::new());
         posted.try_reserve_exact(depth).map_err(|_| Error::InsufficientResources)?;
         Ok(SharedReceives {
@@ -43,7 +43,7 @@ impl SharedReceives {
     ///
     /// # Errors
     /// It is not registered memory, or there are as many as agreed.
-    pub(super) fn post(&self, request: u64, into: &[Segment]) -> Result<bool> {
+    pub(super) fn post(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<bool> {
         let into = List::of(into, SEGMENTS as u32)?;
         self.memory.check(into.segments())?;
         {

@@ -6,7 +6,7 @@
 //! while bytes are on their way; a read only has no effect if it came too late. The peer has one access
 //! under way at a time, since requests of a queue pair run in order.
 
-use super::super::proof::Proof;
+use super::super::proof::ProofFields;
 use super::super::refusal::Refusal;
 use crate::provider::interface::{RemoteAccess, RemoteMemory};
 use std::ops::Range;
@@ -121,7 +121,7 @@ impl Window {
     pub(super) unsafe fn read(
         &self,
         process: u32,
-        proof: &Proof,
+        proof: &ProofFields,
         memory: RemoteMemory,
         to: *mut u8,
         length: usize,
@@ -151,7 +151,7 @@ impl Window {
     pub(super) unsafe fn write(
         &self,
         process: u32,
-        proof: &Proof,
+        proof: &ProofFields,
         memory: RemoteMemory,
         from: *const u8,
         length: usize,
@@ -175,7 +175,7 @@ impl Window {
             let written = proof.check(process).and_then(|()| {
                 // SAFETY: the owner bound these bytes to be written, and waits while we are writing; the
                 // rest is the caller's promise.
-                unsafe { Proof::write(process, to, from.add(done), piece) }
+                unsafe { ProofFields::write(process, to, from.add(done), piece) }
             });
             let is_awaited = swap(writing, open).is_err();
             if is_awaited {
@@ -206,20 +206,23 @@ mod tests {
         Box::new(unsafe { std::mem::zeroed() })
     }
 
-    fn opened(bytes: &mut [u8], access: RemoteAccess) -> (Box<Window>, Box<Proof>, RemoteMemory) {
-        let (window, proof) = (zeroed::<Window>(), zeroed::<Proof>());
+    fn opened(
+        bytes: &mut [u8],
+        access: RemoteAccess,
+    ) -> (Box<Window>, Box<ProofFields>, RemoteMemory) {
+        let (window, proof) = (zeroed::<Window>(), zeroed::<ProofFields>());
         let start = bytes.as_mut_ptr() as u64;
         proof.offer();
         window.open(70, &(start..start + bytes.len() as u64), access);
         (window, proof, RemoteMemory { address: start, token: 70 })
     }
 
-    fn read(w: &Window, p: &Proof, m: RemoteMemory, to: &mut [u8]) -> Result<(), Refusal> {
+    fn read(w: &Window, p: &ProofFields, m: RemoteMemory, to: &mut [u8]) -> Result<(), Refusal> {
         // SAFETY: the slice may be written.
         unsafe { w.read(pid(), p, m, to.as_mut_ptr(), to.len()) }
     }
 
-    fn write(w: &Window, p: &Proof, m: RemoteMemory, from: &[u8]) -> Result<(), Refusal> {
+    fn write(w: &Window, p: &ProofFields, m: RemoteMemory, from: &[u8]) -> Result<(), Refusal> {
         // SAFETY: the slice is mapped.
         unsafe { w.write(pid(), p, m, from.as_ptr(), from.len()) }.0
     }

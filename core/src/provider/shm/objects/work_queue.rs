@@ -4,8 +4,10 @@
 //! what it interrupted is at it is the client's to see to. Whoever works them off is one at a time, which is the
 //! engine's business, and waits for nobody. Neither allocates.
 
-use crate::provider::interface::Segment;
-use crate::provider::interface::{Error, Flags, RemoteAccess, RemoteMemory, RequestKind, Result};
+use crate::provider::interface::MemoryPiece;
+use crate::provider::interface::{
+    Error, Flags, ProviderResult, RemoteAccess, RemoteMemory, RequestKind,
+};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +20,19 @@ pub(super) const SEGMENTS: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct List {
     count: usize,
-    all: [Segment; SEGMENTS],
+    all: [MemoryPiece; SEGMENTS],
 }
 
 impl List {
     pub(super) const EMPTY: List =
-        List { count: 0, all: [Segment { address: 0, length: 0, token: 0 }; SEGMENTS] };
+        List { count: 0, all: [MemoryPiece { address: 0, length: 0, token: 0 }; SEGMENTS] };
 
     /// A copy of at most `limit` segments.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] if there are more.
     #[inline]
-    pub(super) fn of(segments: &[Segment], limit: u32) -> Result<List> {
+    pub(super) fn of(segments: &[MemoryPiece], limit: u32) -> ProviderResult<List> {
         if segments.len() > SEGMENTS.min(limit as usize) {
             return Err(Error::InvalidParameter);
         }
@@ -40,7 +42,7 @@ impl List {
     }
 
     #[inline]
-    pub(super) fn segments(&self) -> &[Segment] {
+    pub(super) fn segments(&self) -> &[MemoryPiece] {
         &self.all[..self.count]
     }
 }
@@ -58,7 +60,7 @@ impl Receive {
 
 /// What a request is to do.
 #[derive(Clone, Copy)]
-pub(super) enum Work {
+pub(super) enum RequestedWork {
     Send(List),
     /// So many bytes, which were taken when it was posted.
     Inline(usize),
@@ -78,29 +80,33 @@ pub(super) enum Stage {
     /// A message in the ring: its number, its bytes, and where the next one begins.
     Sent { number: u64, length: usize, end: u64 },
     /// Ended, and perhaps others before it have not.
-    Over(Result<()>),
+    Over(ProviderResult<()>),
 }
 
 /// A request other than a receive.
 #[derive(Clone, Copy)]
-pub(super) struct Request {
+pub(super) struct PostedRequest {
     pub(super) request: u64,
     pub(super) flags: Flags,
-    pub(super) work: Work,
+    pub(super) work: RequestedWork,
     pub(super) stage: Stage,
 }
 
-impl Request {
-    pub(super) const NONE: Request =
-        Request { request: 0, flags: Flags::NONE, work: Work::Inline(0), stage: Stage::Waiting };
+impl PostedRequest {
+    pub(super) const NONE: PostedRequest = PostedRequest {
+        request: 0,
+        flags: Flags::NONE,
+        work: RequestedWork::Inline(0),
+        stage: Stage::Waiting,
+    };
 
     pub(super) fn kind(&self) -> RequestKind {
         match self.work {
-            Work::Send(_) | Work::Inline(_) => RequestKind::Send,
-            Work::Read(..) => RequestKind::Read,
-            Work::Write(..) => RequestKind::Write,
-            Work::Bind(..) => RequestKind::Bind,
-            Work::Invalidate(_) => RequestKind::Invalidate,
+            RequestedWork::Send(_) | RequestedWork::Inline(_) => RequestKind::Send,
+            RequestedWork::Read(..) => RequestKind::Read,
+            RequestedWork::Write(..) => RequestKind::Write,
+            RequestedWork::Bind(..) => RequestKind::Bind,
+            RequestedWork::Invalidate(_) => RequestKind::Invalidate,
         }
     }
 }
@@ -142,9 +148,9 @@ impl<T: Copy> WorkQueue<T> {
     #[inline]
     pub(super) fn post(
         &self,
-        make: impl FnOnce(usize) -> Result<T>,
+        make: impl FnOnce(usize) -> ProviderResult<T>,
         then: impl FnOnce(u64),
-    ) -> Result<()> {
+    ) -> ProviderResult<()> {
         let _one_at_a_time = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.posted.load(Ordering::Relaxed);
         if number - self.over.load(Ordering::Acquire) >= self.places.len() as u64 {

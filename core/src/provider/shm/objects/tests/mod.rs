@@ -6,17 +6,17 @@ mod order;
 mod sleepers;
 mod windows;
 
-use super::channel::Parts;
-use super::completion_queue::CompletionQueue;
+use super::channel::ChannelParts;
+use super::completion_queue::LocalCompletionQueue;
 use super::layout::{Mapping, ACKNOWLEDGEMENTS, MESSAGES};
-use super::pair::{Pair, CONNECTED, ENDED};
-use super::queue_pair::QueuePair;
+use super::pair::{LocalPair, CONNECTED, ENDED};
+use super::queue_pair::LocalQueuePair;
 use super::ring::RING;
-use super::shared_receive_queue::SharedReceiveQueue;
+use super::shared_receive_queue::LocalSharedReceiveQueue;
 use super::window;
 use crate::provider::interface::implement::{
-    CompletionQueue as _, MemoryRegion as _, Overlapped as _, QueuePair as _,
-    SharedReceiveQueue as _,
+    CompletionQueueObject as _, MemoryRegionObject as _, OverlappedObject as _,
+    QueuePairObject as _, SharedReceiveQueueObject as _,
 };
 use crate::provider::interface::*;
 use crate::provider::software::inherited::Descriptor;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 const SIZE: usize = 1 << 20;
 
 struct End {
-    pair: QueuePair,
-    queue: CompletionQueue,
+    pair: LocalQueuePair,
+    queue: LocalCompletionQueue,
     memory: Arc<Memory>,
     region: Region,
     bytes: *mut u8,
@@ -39,7 +39,7 @@ struct End {
 unsafe impl Sync for End {}
 
 impl End {
-    fn new(depth: u32, shared: bool) -> (Self, Option<SharedReceiveQueue>) {
+    fn new(depth: u32, shared: bool) -> (Self, Option<LocalSharedReceiveQueue>) {
         Self::over(depth, shared, None)
     }
 
@@ -47,11 +47,11 @@ impl End {
     fn over(
         depth: u32,
         shared: bool,
-        sends: Option<&CompletionQueue>,
-    ) -> (Self, Option<SharedReceiveQueue>) {
+        sends: Option<&LocalCompletionQueue>,
+    ) -> (Self, Option<LocalSharedReceiveQueue>) {
         let memory = Arc::<Memory>::default();
-        let queue = CompletionQueue::new(1024).unwrap();
-        let shared = shared.then(|| SharedReceiveQueue::new(&memory, depth).unwrap());
+        let queue = LocalCompletionQueue::new(1024).unwrap();
+        let shared = shared.then(|| LocalSharedReceiveQueue::new(&memory, depth).unwrap());
         let attributes = QueuePairAttributes {
             context: 1,
             receive_depth: depth,
@@ -61,7 +61,7 @@ impl End {
         };
         let receives = shared.as_ref().map(|shared| &shared.0);
         let sends = sends.unwrap_or(&queue);
-        let pair = QueuePair::new(&attributes, &queue.0, &sends.0, receives, &memory).unwrap();
+        let pair = LocalQueuePair::new(&attributes, &queue.0, &sends.0, receives, &memory).unwrap();
         let bytes = file::map_private(SIZE).unwrap();
         let region = Region::new(&memory);
         // SAFETY: mapped until the end of the test's process.
@@ -69,9 +69,9 @@ impl End {
         (End { pair, queue, memory, region, bytes }, shared)
     }
 
-    fn segment(&self, offset: usize, length: usize) -> Segment {
+    fn segment(&self, offset: usize, length: usize) -> MemoryPiece {
         let token = self.region.token().unwrap();
-        Segment { address: self.bytes as u64 + offset as u64, length: length as u32, token }
+        MemoryPiece { address: self.bytes as u64 + offset as u64, length: length as u32, token }
     }
 
     fn results(&self) -> Vec<Completion> {
@@ -80,11 +80,11 @@ impl End {
         some[..count].to_vec()
     }
 
-    fn state(&self) -> &Pair {
+    fn state(&self) -> &LocalPair {
         &self.pair.pair
     }
 
-    fn end(&self) -> &super::layout::End {
+    fn end(&self) -> &super::layout::EndWords {
         self.state().channel.get().unwrap().own()
     }
 }
@@ -97,7 +97,7 @@ fn join(a: &End, b: &End) {
 }
 
 /// What the two ends of a connection consist of.
-fn parts() -> [Parts; 2] {
+fn parts() -> [ChannelParts; 2] {
     let (memory, fd) = Mapping::create().unwrap();
     let theirs = Mapping::of(fd).unwrap();
     file::close(fd);
@@ -106,9 +106,9 @@ fn parts() -> [Parts; 2] {
     let [control, other_control] =
         net::stream_pair().unwrap().map(|fd| Arc::new(Descriptor::new(fd)));
     let peer = process::pid();
-    let ours = Parts { memory, doorbell, control, peer, number: 0 };
+    let ours = ChannelParts { memory, doorbell, control, peer, number: 0 };
     let (doorbell, control) = (other_bell, other_control);
-    [ours, Parts { memory: theirs, doorbell, control, peer, number: 1 }]
+    [ours, ChannelParts { memory: theirs, doorbell, control, peer, number: 1 }]
 }
 
 fn joined() -> (End, End) {

@@ -27,11 +27,12 @@ fn nobody_is_rung_who_does_not_sleep() {
 /// The doorbell is one for both queues: who hears it has it rung again for who waits for the other.
 #[test]
 fn who_waits_for_another_queue_is_woken_too() {
-    let sends = CompletionQueue::new(64).unwrap();
+    let sends = LocalCompletionQueue::new(64).unwrap();
     let ((a, _), (b, _)) = (End::new(8, false), End::over(8, false, Some(&sends)));
     join(&a, &b);
-    let is_readable =
-        |queue: &CompletionQueue| poll::poll_one(queue.descriptor(), libc::POLLIN).unwrap() != 0;
+    let is_readable = |queue: &LocalCompletionQueue| {
+        poll::poll_one(queue.descriptor(), libc::POLLIN).unwrap() != 0
+    };
     b.pair.receive(1, &[b.segment(0, 64)]).unwrap();
     b.pair.send_inline(2, b"waits for a buffer", Flags::NONE).unwrap();
     for queue in [&b.queue, &sends] {
