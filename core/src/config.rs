@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 pub use accounts::{user_name, user_number};
 use environment::Environment;
 pub use error::ConfigError;
-pub use rule::Role;
 use rule::Rule;
+pub use rule::SocketRole;
 
 /// The rules file of the whole machine.
 const SYSTEM_FILE: &str = "/etc/sanshim.toml";
@@ -215,9 +215,9 @@ impl Config {
     }
 
     /// Whether the rules let a connection use the SAN. The first rule that matches decides. If none does, it may. For
-    /// [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own. An IPv4-mapped IPv6 address counts as
+    /// [`SocketRole::Connect`] the address is the peer's, for [`SocketRole::Listen`] our own. An IPv4-mapped IPv6 address counts as
     /// the IPv4 address.
-    pub(crate) fn allows(&self, role: Role, address: &SocketAddr) -> bool {
+    pub(crate) fn allows(&self, role: SocketRole, address: &SocketAddr) -> bool {
         self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
     }
 }
@@ -268,8 +268,8 @@ pub(crate) fn fuzz(text: &str) {
         Ok(()) => {
             for address in ["127.0.0.1:6379", "[::1]:80", "[::ffff:10.0.0.1]:65535"] {
                 let address = address.parse().unwrap_or_else(|_| ([0; 4], 0).into());
-                let _ =
-                    config.allows(Role::Connect, &address) | config.allows(Role::Listen, &address);
+                let _ = config.allows(SocketRole::Connect, &address)
+                    | config.allows(SocketRole::Listen, &address);
             }
         }
         Err(why) => assert_eq!(why.to_string().lines().count(), 1, "{why}"),

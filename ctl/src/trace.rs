@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use chrono::SecondsFormat;
-use sanshim_core::registry::{self, Event, Events, Follower, Noted, Place};
+use sanshim_core::registry::{self, Event, Events, Follower, Noted, RegistryPlace};
 use serde::Serialize;
 
 use crate::cli::TraceArguments;
@@ -47,7 +47,7 @@ pub(crate) fn trace(arguments: &TraceArguments) -> i32 {
     }
 }
 
-fn follow(arguments: &TraceArguments, file: &Place) -> io::Result<i32> {
+fn follow(arguments: &TraceArguments, file: &RegistryPlace) -> io::Result<i32> {
     let mut follower = Follower::of(file)?;
     if !arguments.past {
         follower.pass_over()?;

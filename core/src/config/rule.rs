@@ -9,7 +9,7 @@ use wildmatch::WildMatch;
 
 /// Which end of a connection this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum SocketRole {
     /// It connects.
     Connect,
     /// It listens and accepts.
@@ -36,11 +36,11 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    pub(super) fn matches(&self, role: Role, address: &SocketAddr) -> bool {
+    pub(super) fn matches(&self, role: SocketRole, address: &SocketAddr) -> bool {
         let role_matches = match self.roles {
             Roles::Both => true,
-            Roles::Connect => role == Role::Connect,
-            Roles::Listen => role == Role::Listen,
+            Roles::Connect => role == SocketRole::Connect,
+            Roles::Listen => role == SocketRole::Listen,
         };
         role_matches
             && self.network.is_none_or(|network| network.contains(&address.ip().to_canonical()))

@@ -59,7 +59,7 @@ fn nothing_set_is_the_default() {
     assert!(config.enabled);
     assert_eq!((config.shm.message_buffers, config.shm.message_size), (16, 1536));
     assert_eq!(config.shm.send_buffer, 1_048_576);
-    assert!(config.allows(Role::Connect, &address("127.0.0.1:1")));
+    assert!(config.allows(SocketRole::Connect, &address("127.0.0.1:1")));
 }
 
 #[test]
@@ -187,18 +187,18 @@ fn the_first_rule_that_matches_decides() {
     )
     .expect("valid");
     let cases = [
-        (Role::Listen, "127.0.0.1:6379", true),
-        (Role::Listen, "127.0.0.1:5999", true),
-        (Role::Listen, "127.0.0.1:6000", false),
-        (Role::Listen, "[::]:7000", false),
-        (Role::Connect, "127.0.0.1:7000", true),
-        (Role::Connect, "10.1.2.3:80", false),
-        (Role::Connect, "[::ffff:10.1.2.3]:80", false),
-        (Role::Connect, "11.1.2.3:80", true),
-        (Role::Listen, "10.1.2.3:80", true),
-        (Role::Connect, "[fd01::1]:80", false),
-        (Role::Listen, "[fd01::1]:80", false),
-        (Role::Listen, "[fd01::1]:81", true),
+        (SocketRole::Listen, "127.0.0.1:6379", true),
+        (SocketRole::Listen, "127.0.0.1:5999", true),
+        (SocketRole::Listen, "127.0.0.1:6000", false),
+        (SocketRole::Listen, "[::]:7000", false),
+        (SocketRole::Connect, "127.0.0.1:7000", true),
+        (SocketRole::Connect, "10.1.2.3:80", false),
+        (SocketRole::Connect, "[::ffff:10.1.2.3]:80", false),
+        (SocketRole::Connect, "11.1.2.3:80", true),
+        (SocketRole::Listen, "10.1.2.3:80", true),
+        (SocketRole::Connect, "[fd01::1]:80", false),
+        (SocketRole::Listen, "[fd01::1]:80", false),
+        (SocketRole::Listen, "[fd01::1]:81", true),
     ];
     for (role, text, expected) in cases {
         assert_eq!(config.allows(role, &address(text)), expected, "{role:?} {text}");

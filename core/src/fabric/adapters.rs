@@ -1,7 +1,7 @@
 //! The adapters of this process by their local addresses, opened when they are first asked for. Knows of no connection.
 
 use super::helper;
-use super::link::Port;
+use super::link::LinkPort;
 use super::source;
 use crate::provider::interface::client::*;
 use crate::sys::lock_order::{LockRank, RankedMutex};
@@ -14,14 +14,14 @@ use std::sync::OnceLock;
 const ABSENCE: u64 = 5_000_000_000;
 
 /// An adapter's address, and the adapter in use or since when there is none.
-type Place = (IpAddr, Result<&'static Port, u64>);
+type Place = (IpAddr, Result<&'static LinkPort, u64>);
 
 /// What the provider of this process serves.
 pub(super) struct Fabric {
     provider: Provider,
     ports: RankedMutex<Vec<Place>>,
     /// Those in use once more, for who must not wait while another one is opened.
-    in_use: RankedMutex<Vec<&'static Port>>,
+    in_use: RankedMutex<Vec<&'static LinkPort>>,
 }
 
 /// What this process found; never freed. A fork child looks for itself: what its parent found is its parent's.
@@ -53,22 +53,21 @@ pub(super) fn after_fork_in_child() {
 }
 
 /// A port is retired.
-pub(super) fn forget(port: &Port) {
+pub(super) fn forget(port: &LinkPort) {
     if let Some(fabric) = fabric() {
-        let is_it =
-            |one: &Result<&'static Port, u64>| matches!(one, Ok(one) if std::ptr::eq(*one, port));
+        let is_it = |one: &Result<&'static LinkPort, u64>| matches!(one, Ok(one) if std::ptr::eq(*one, port));
         fabric.ports.lock().retain(|(_, one)| !is_it(one));
         fabric.in_use.lock().retain(|one| !std::ptr::eq(*one, port));
     }
 }
 
 /// The ports in use.
-pub(super) fn in_use() -> Vec<&'static Port> {
+pub(super) fn in_use() -> Vec<&'static LinkPort> {
     present().map_or_else(Vec::new, |fabric| fabric.in_use.lock().clone())
 }
 
 /// True if that is so of any port in use.
-pub(super) fn any_port(is_one: impl FnMut(&&'static Port) -> bool) -> bool {
+pub(super) fn any_port(is_one: impl FnMut(&&'static LinkPort) -> bool) -> bool {
     present().is_some_and(|fabric| fabric.in_use.lock().iter().any(is_one))
 }
 
@@ -95,7 +94,7 @@ fn found() -> &'static OnceLock<Option<Fabric>> {
 
 impl Fabric {
     /// The adapter of a local address, opened when it is first asked for.
-    pub(super) fn port(&self, local: IpAddr) -> Option<&'static Port> {
+    pub(super) fn port(&self, local: IpAddr) -> Option<&'static LinkPort> {
         let mut ports = self.ports.lock();
         let now = time::now();
         ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
@@ -103,7 +102,7 @@ impl Fabric {
             return port.ok();
         }
         let adapter = self.provider.open_adapter((local, 0).into());
-        let opened = adapter.and_then(|adapter| Port::open(adapter, local));
+        let opened = adapter.and_then(|adapter| LinkPort::open(adapter, local));
         if let Ok(port) = opened {
             self.have_watched(port);
         }
@@ -116,7 +115,7 @@ impl Fabric {
     }
 
     /// The helper looks after it from now on.
-    fn have_watched(&self, port: &'static Port) {
+    fn have_watched(&self, port: &'static LinkPort) {
         if !helper::start() {
             return;
         }

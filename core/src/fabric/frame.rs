@@ -18,11 +18,11 @@ macro_rules! kinds {
         /// What a frame carries.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        pub(super) enum Kind { $($(#[$doc])* $name = $number,)+ }
+        pub(super) enum FrameKind { $($(#[$doc])* $name = $number,)+ }
 
-        impl Kind {
+        impl FrameKind {
             fn from_u32(number: u32) -> Option<Self> {
-                match number { $($number => Some(Kind::$name),)+ _ => None }
+                match number { $($number => Some(FrameKind::$name),)+ _ => None }
             }
         }
     };
@@ -61,7 +61,7 @@ kinds! {
 
 /// What an end publishes to its peer (`provider::shm::Side`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct FrameState {
     /// Bytes ever taken out of the peer's send buffer.
     pub(super) head: u64,
     /// Bytes ever read by the program.
@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) stalled: u32,
 }
 
-impl State {
+impl FrameState {
     /// Bits of `finished` that cross the fabric.
     pub(super) const FINISHED_BITS: u32 = FINISHED | CLOSED | READ_SHUT;
 }
@@ -82,7 +82,7 @@ impl State {
 pub(super) struct Malformed;
 
 /// Puts a header in front of `length` bytes.
-pub(super) fn encode(kind: Kind, length: usize, state: &State) -> [u8; HEADER] {
+pub(super) fn encode(kind: FrameKind, length: usize, state: &FrameState) -> [u8; HEADER] {
     let mut all = [0; HEADER];
     all[..4].copy_from_slice(&(kind as u32).to_le_bytes());
     all[4..8].copy_from_slice(&(length as u32).to_le_bytes());
@@ -94,20 +94,20 @@ pub(super) fn encode(kind: Kind, length: usize, state: &State) -> [u8; HEADER] {
 }
 
 /// The parts of a frame.
-pub(super) fn decode(bytes: &[u8]) -> Result<(Kind, State, &[u8]), Malformed> {
+pub(super) fn decode(bytes: &[u8]) -> Result<(FrameKind, FrameState, &[u8]), Malformed> {
     let (header, payload) = bytes.split_at_checked(HEADER).ok_or(Malformed)?;
     let word = |at: usize| {
         u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
     };
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-    let kind = Kind::from_u32(word(0)).ok_or(Malformed)?;
+    let kind = FrameKind::from_u32(word(0)).ok_or(Malformed)?;
     if word(4) as usize != payload.len() {
         return Err(Malformed);
     }
-    let state = State {
+    let state = FrameState {
         head: long(8),
         total: long(16),
-        finished: word(24) & State::FINISHED_BITS,
+        finished: word(24) & FrameState::FINISHED_BITS,
         stalled: word(28),
     };
     Ok((kind, state, payload))
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn frames_survive_the_wire_and_nonsense_is_refused() {
-        let state = State { head: 1, total: u64::MAX, finished: FINISHED, stalled: 5 };
-        let mut frame = encode(Kind::Bytes, 3, &state).to_vec();
+        let state = FrameState { head: 1, total: u64::MAX, finished: FINISHED, stalled: 5 };
+        let mut frame = encode(FrameKind::Bytes, 3, &state).to_vec();
         frame.extend_from_slice(b"abc");
-        assert_eq!(decode(&frame), Ok((Kind::Bytes, state, &b"abc"[..])));
+        assert_eq!(decode(&frame), Ok((FrameKind::Bytes, state, &b"abc"[..])));
         assert_eq!(decode(&frame[..HEADER + 2]), Err(Malformed));
         assert_eq!(decode(&frame[..HEADER - 1]), Err(Malformed));
         frame[0] = 99;
@@ -139,6 +139,6 @@ mod tests {
         // Bits that mean something in this process only.
         frame[0] = 1;
         frame[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(decode(&frame).unwrap().1.finished, State::FINISHED_BITS);
+        assert_eq!(decode(&frame).unwrap().1.finished, FrameState::FINISHED_BITS);
     }
 }

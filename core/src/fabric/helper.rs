@@ -3,7 +3,7 @@
 //!
 //! There is none until the first port is opened. It blocks all signals. In a fork child there is none.
 
-use super::mailbox::{Address, Mailbox, Message};
+use super::mailbox::{HelperMessage, Mailbox, MailboxAddress};
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
 use crate::sys::{file, hidden, poll, thread, time, Errno, Fd};
@@ -29,11 +29,11 @@ pub(super) struct Helper {
 
 /// What the thread is for.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct HelperWork {
     /// All that it does; never returns.
     pub(super) run: fn(&'static Helper),
     /// Others may send to it there.
-    pub(super) reachable: fn(Address),
+    pub(super) reachable: fn(MailboxAddress),
 }
 
 /// What ended a sleep.
@@ -46,14 +46,14 @@ pub(super) struct Told {
     pub(super) removal: bool,
 }
 
-static WORK: OnceLock<Work> = OnceLock::new();
+static WORK: OnceLock<HelperWork> = OnceLock::new();
 /// Something is under way that what completes may bring on.
 static BUSY: AtomicBool = AtomicBool::new(false);
 static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: RankedMutex<()> = RankedMutex::new(LockRank::HelperStarts, ());
 
 /// Before the thread is needed: what it does.
-pub(super) fn install(work: Work) {
+pub(super) fn install(work: HelperWork) {
     let _ = WORK.set(work);
 }
 
@@ -102,12 +102,12 @@ pub(super) fn is_there() -> bool {
 
 /// The mailbox of this process's helper: a socket to send from, which fork relatives inherit, and where
 /// to send to.
-pub(super) fn mailbox() -> Option<(Fd, Address)> {
+pub(super) fn mailbox() -> Option<(Fd, MailboxAddress)> {
     helper().map(|helper| (helper.mailbox.fd, helper.mailbox.address))
 }
 
 /// Where to send to this process's helper, if it has one.
-pub(super) fn own_mailbox() -> Option<Address> {
+pub(super) fn own_mailbox() -> Option<MailboxAddress> {
     present().map(|helper| helper.mailbox.address)
 }
 
@@ -215,12 +215,12 @@ impl Helper {
     }
 
     /// The next message of another process's helper, without waiting.
-    pub(super) fn next_message(&self) -> Option<Message> {
+    pub(super) fn next_message(&self) -> Option<HelperMessage> {
         self.mailbox.next()
     }
 
     /// Where to send to it.
-    pub(super) fn address(&self) -> Address {
+    pub(super) fn address(&self) -> MailboxAddress {
         self.mailbox.address
     }
 }

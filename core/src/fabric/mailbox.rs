@@ -13,11 +13,11 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 
 /// A process's mailbox, by a number that is not to be guessed. Zero: none.
-pub(super) type Address = u64;
+pub(super) type MailboxAddress = u64;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum HelperMessage {
     /// Somebody published something, or waits.
     Look,
     /// A relative wants control of a link: its peer is to come to that number with that cookie.
@@ -32,7 +32,7 @@ pub(super) struct Invitation {
     /// In rdma_cm's own space.
     pub(super) number: u16,
     pub(super) cookie: Cookie,
-    pub(super) mailbox: Address,
+    pub(super) mailbox: MailboxAddress,
     pub(super) pid: u32,
 }
 
@@ -57,16 +57,16 @@ impl Invitation {
     }
 }
 
-impl Message {
+impl HelperMessage {
     fn encode(&self) -> Vec<u8> {
         let mut words = vec![];
         match self {
-            Message::Look => words.push(0),
-            Message::Want { link, invitation } => {
+            HelperMessage::Look => words.push(0),
+            HelperMessage::Want { link, invitation } => {
                 words.extend([1, *link]);
                 words.extend(invitation.words());
             }
-            Message::Take { link } => words.extend([2, *link]),
+            HelperMessage::Take { link } => words.extend([2, *link]),
         }
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
@@ -77,9 +77,11 @@ impl Message {
             .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
             .collect();
         match words[..] {
-            [0] => Some(Message::Look),
-            [1, link, ..] => Some(Message::Want { link, invitation: Invitation::of(&words[2..])? }),
-            [2, link] => Some(Message::Take { link }),
+            [0] => Some(HelperMessage::Look),
+            [1, link, ..] => {
+                Some(HelperMessage::Want { link, invitation: Invitation::of(&words[2..])? })
+            }
+            [2, link] => Some(HelperMessage::Take { link }),
             _ => None,
         }
     }
@@ -88,7 +90,7 @@ impl Message {
 /// This process's own.
 pub(super) struct Mailbox {
     pub(super) fd: Fd,
-    pub(super) address: Address,
+    pub(super) address: MailboxAddress,
 }
 
 impl Mailbox {
@@ -100,12 +102,12 @@ impl Mailbox {
     }
 
     /// The next message, without waiting.
-    pub(super) fn next(&self) -> Option<Message> {
+    pub(super) fn next(&self) -> Option<HelperMessage> {
         loop {
             let mut buffer = [0u8; ADDRESS + LONGEST];
             // Whoever passes a descriptor has this thread of ours close it.
             let n = net::recv(hidden::kept(self.fd), &mut buffer, libc::MSG_DONTWAIT).ok()?;
-            if let Some(message) = Message::decode(&buffer[ADDRESS.min(n)..n]) {
+            if let Some(message) = HelperMessage::decode(&buffer[ADDRESS.min(n)..n]) {
                 return Some(message);
             }
         }
@@ -113,7 +115,7 @@ impl Mailbox {
 }
 
 /// Sends to another process's helper, from any of these sockets; false: it is gone.
-pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
+pub(super) fn send(from: Fd, to: MailboxAddress, message: &HelperMessage) -> bool {
     let bytes = [&to.to_ne_bytes()[..], &message.encode()].concat();
     !matches!(
         packet::send_to(from, &name(to), &bytes),
@@ -121,15 +123,15 @@ pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
     )
 }
 
-/// [`Message::Look`], without allocating: a signal handler may be at it.
-pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
+/// [`HelperMessage::Look`], without allocating: a signal handler may be at it.
+pub(super) fn kick(from: Fd, to: MailboxAddress) -> Result<()> {
     let mut bytes = [0; 2 * ADDRESS];
     bytes[..ADDRESS].copy_from_slice(&to.to_ne_bytes());
     packet::send_to(from, &name(to), &bytes).map(drop)
 }
 
 /// By its process and those who send to it, which are of one version.
-fn name(address: Address) -> Name {
+fn name(address: MailboxAddress) -> Name {
     // SipHash, twice: what it was made of is not found in less than the tries that guessing takes.
     let once = |value: u64| {
         let mut hasher = DefaultHasher::new();
@@ -145,9 +147,9 @@ fn name(address: Address) -> Name {
 /// What may come to a mailbox: it is nothing, or what was meant.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
-    if let Some(message) = Message::decode(data) {
+    if let Some(message) = HelperMessage::decode(data) {
         let bytes = message.encode();
-        assert!(Message::decode(&bytes).is_some_and(|again| again.encode() == bytes));
+        assert!(HelperMessage::decode(&bytes).is_some_and(|again| again.encode() == bytes));
     }
 }
 
@@ -161,7 +163,11 @@ mod tests {
         let (a, b) = (Mailbox::open().unwrap(), Mailbox::open().unwrap());
         let invitation =
             Invitation { number: 7471, cookie: [1, u64::MAX], mailbox: a.address, pid: 1 << 22 };
-        let all = [Message::Look, Message::Want { link: 5, invitation }, Message::Take { link: 7 }];
+        let all = [
+            HelperMessage::Look,
+            HelperMessage::Want { link: 5, invitation },
+            HelperMessage::Take { link: 7 },
+        ];
         assert_eq!(b.next(), None);
         for message in &all {
             assert!(send(a.fd, b.address, message));
@@ -173,7 +179,7 @@ mod tests {
         }
         assert_eq!(b.next(), None);
         hidden::close(b.fd);
-        assert!(!send(a.fd, b.address, &Message::Look));
+        assert!(!send(a.fd, b.address, &HelperMessage::Look));
         hidden::close(a.fd);
     }
 
@@ -198,7 +204,7 @@ mod tests {
             Err(Errno(libc::EAGAIN))
         );
         kick(from, mailbox.address).unwrap();
-        assert_eq!(mailbox.next(), Some(Message::Look));
+        assert_eq!(mailbox.next(), Some(HelperMessage::Look));
         file::close(from);
         hidden::close(mailbox.fd);
     }

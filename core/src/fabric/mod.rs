@@ -45,7 +45,7 @@ pub(crate) use background::HelperCalls;
 pub use lifecycle::call;
 pub(crate) use lifecycle::{before_fork, enable, exiting, Forking};
 pub(crate) use link::{Controller, Link, Users};
-pub(crate) use meeting::{Found, Meeting, Parties};
+pub(crate) use meeting::{Meeting, MeetingOutcome, Parties};
 pub(crate) use port::{Notified, Sleeper};
 pub(crate) use request::geometry_of;
 pub(crate) use source::{is_of_this_host, may_exist, Source};

@@ -2,7 +2,7 @@
 //! Knows nothing of what they are for.
 
 use super::helper;
-use super::link::Port;
+use super::link::LinkPort;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{ProviderResult, Started};
 use crate::sys::Fd;
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 64;
 
 /// See the module.
 pub(super) struct Reception {
-    pub(super) port: &'static Port,
+    pub(super) port: &'static LinkPort,
     listener: Listener,
     /// Takes the next request, or has it already; `None`: it is to be asked for.
     next: Option<(Connector, Started)>,
@@ -24,7 +24,11 @@ pub(super) struct Reception {
 impl Reception {
     /// Listens at an address of the port's, port zero for any; `backlog` requests may wait for the helper, which is
     /// to watch the [`descriptor`](Self::descriptor).
-    pub(super) fn open(port: &'static Port, at: SocketAddr, backlog: u32) -> ProviderResult<Self> {
+    pub(super) fn open(
+        port: &'static LinkPort,
+        at: SocketAddr,
+        backlog: u32,
+    ) -> ProviderResult<Self> {
         let listener = port.device.objects()?.adapter.create_listener()?;
         listener.bind(at)?;
         listener.listen(backlog)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One direction, as this process sees it.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Control {
+pub struct DirectionControl {
     /// The number of the swap by which this process last took control from another; 0 if it never did. Swaps are
     /// numbered across all processes that share the socket, so the one with the highest number is in control.
     taken: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Control {
     waiting: AtomicU64,
 }
 
-/// What a reader sees of [`Control`].
+/// What a reader sees of [`DirectionControl`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControlStatus {
     /// The number of the swap by which this process last took control; 0 if it never had to.
@@ -22,9 +22,9 @@ pub struct ControlStatus {
     pub waiting: u64,
 }
 
-impl Control {
-    pub(super) const fn new() -> Control {
-        Control { taken: AtomicU64::new(0), waiting: AtomicU64::new(0) }
+impl DirectionControl {
+    pub(super) const fn new() -> DirectionControl {
+        DirectionControl { taken: AtomicU64::new(0), waiting: AtomicU64::new(0) }
     }
 
     /// This process took control by the swap of this number.

@@ -73,7 +73,7 @@ impl Gauge {
 /// What went in one direction.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Direction {
+pub struct DirectionCounts {
     /// Bytes of the program's stream.
     pub bytes: Counter,
     /// Messages of the session. On plain TCP, calls.

@@ -8,29 +8,29 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::closed::Closed;
 use super::event::Event;
-use super::layout::{Header, Table, CAPACITY, SLOT_SIZE};
+use super::layout::{RegistryHeader, RegistryTable, CAPACITY, SLOT_SIZE};
 use super::slot::{Identity, Slot, State};
 use crate::reason::Reason;
 
 /// The table. It has the same address in fork children, which have a file of their own there.
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+static TABLE: AtomicPtr<RegistryTable> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The mailbox of the helper thread. Kept here too, because the thread may start while the process gets its file.
 static HELPER: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
-fn table() -> Option<&'static Table> {
+fn table() -> Option<&'static RegistryTable> {
     // SAFETY: null, or a table that is never unmapped.
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
 #[inline]
-fn header() -> Option<&'static Header> {
+fn header() -> Option<&'static RegistryHeader> {
     table().map(|table| &table.header)
 }
 
 /// This is the process's table from now on.
-pub(super) fn begin(table: &'static Table) {
+pub(super) fn begin(table: &'static RegistryTable) {
     TABLE.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn note(slot: &Slot, event: Event) {
 }
 
 /// The index of a slot in the table; `None` if it is not in it.
-pub(super) fn index_in(table: &Table, slot: &Slot) -> Option<usize> {
+pub(super) fn index_in(table: &RegistryTable, slot: &Slot) -> Option<usize> {
     let offset = std::ptr::from_ref(slot).addr().wrapping_sub(table.slots.as_ptr().addr());
     Some(offset / SLOT_SIZE).filter(|index| *index < CAPACITY)
 }

@@ -20,7 +20,7 @@ pub(super) const EVENT_SIZE: usize = size_of::<Record>();
 const PER_PAGE: usize = 4096 / EVENT_SIZE;
 
 /// The events, each at its number modulo [`EVENTS`].
-pub(super) type Ring = [Record; EVENTS];
+pub(super) type EventRing = [Record; EVENTS];
 
 /// One event.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Noted {
 /// The part of the header that tells of the ring.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Progress {
+pub(super) struct EventProgress {
     /// Events noted since the process began.
     pub(super) noted: AtomicU64,
     /// A bit for each page of the ring that has memory.
@@ -91,9 +91,9 @@ impl Record {
     }
 }
 
-impl Progress {
+impl EventProgress {
     /// Notes an event of the connection in this slot, and the descriptor that it has.
-    pub(super) fn note(&self, ring: &Ring, connection: usize, fd: i32, event: Event) {
+    pub(super) fn note(&self, ring: &EventRing, connection: usize, fd: i32, event: Event) {
         if event.is_frequent() {
             let until = self.followed_until.load(Relaxed);
             if until == 0 || until < time::now() {

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use super::events::Record;
-use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
+use super::layout::{RegistryHeader, CAPACITY, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
 use super::process::Stat;
 use super::publisher::Publisher;
 use super::slot::Slot;
@@ -21,9 +21,9 @@ use crate::sys::folder::Known;
 ///
 /// # Errors
 /// When it cannot be read, or is not a file of this version.
-pub(super) fn header_of(file: &File, publisher: Publisher) -> io::Result<Header> {
+pub(super) fn header_of(file: &File, publisher: Publisher) -> io::Result<RegistryHeader> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    let mut headers = zeroed::<Header>(1);
+    let mut headers = zeroed::<RegistryHeader>(1);
     if fill(file, &mut headers, 0)? != HEADER_SIZE {
         return Err(invalid("is shorter than its header; remove it".into()));
     }
@@ -33,7 +33,7 @@ pub(super) fn header_of(file: &File, publisher: Publisher) -> io::Result<Header>
 
 /// # Errors
 /// What is wrong with a header, and what to do.
-pub(super) fn validate(header: &Header, publisher: Publisher) -> Result<(), String> {
+pub(super) fn validate(header: &RegistryHeader, publisher: Publisher) -> Result<(), String> {
     if header.magic.load(Ordering::Relaxed) != MAGIC {
         return Err("is no registry file of sanshim; remove it".into());
     }
@@ -63,7 +63,7 @@ pub(super) fn validate(header: &Header, publisher: Publisher) -> Result<(), Stri
 
 /// True when the process has ended, when another one has its id, or when it has executed another program. Where /proc
 /// does not tell, the process counts as alive.
-pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
+pub(super) fn has_ended(header: &RegistryHeader, pid: u32) -> bool {
     let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
         Ok(line) => Stat::parse(&line),
         Err(error) => return error.kind() == io::ErrorKind::NotFound,
@@ -92,7 +92,7 @@ fn executable_of(pid: u32) -> Option<[u64; 2]> {
 /// Every bit pattern is a valid value, and there is no padding.
 pub(super) unsafe trait Plain {}
 // SAFETY: integers in atomics, with all padding declared as fields.
-unsafe impl Plain for Header {}
+unsafe impl Plain for RegistryHeader {}
 // SAFETY: as above.
 unsafe impl Plain for Slot {}
 // SAFETY: as above.

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use std::io;
 
 use super::error::RegistryError;
-use super::kernel::{self, Fd};
+use super::kernel::{self, OwnedDescriptor};
 use super::publisher::Publisher;
 use crate::sys::user_folder::{UserFolder, MODE};
 use crate::sys::{file, folder, Errno};
@@ -73,7 +73,7 @@ impl FolderPath {
 
     /// Opens the folder, and makes it if it is missing. Checks that it is a folder of `owner`'s in which nobody else may
     /// read or change names.
-    pub(super) fn open(self, owner: u32) -> Result<Fd, RegistryError> {
+    pub(super) fn open(self, owner: u32) -> Result<OwnedDescriptor, RegistryError> {
         let path = self.0.as_c_str();
         let made = match kernel::make_folder(path, MODE) {
             Ok(()) => true,
@@ -97,7 +97,7 @@ impl FolderPath {
     }
 
     /// Opens the folder if it is there and is no symbolic link.
-    pub(super) fn open_existing(self) -> io::Result<Fd> {
+    pub(super) fn open_existing(self) -> io::Result<OwnedDescriptor> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         kernel::open(libc::AT_FDCWD, self.0.as_c_str(), flags, 0)
     }

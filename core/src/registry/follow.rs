@@ -8,16 +8,16 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use super::events::{Noted, Progress, Record, EVENTS, EVENT_SIZE};
+use super::events::{EventProgress, Noted, Record, EVENTS, EVENT_SIZE};
 use super::file::{fill, header_of, zeroed};
-use super::layout::{Header, EVENTS_AT};
-use super::place::Place;
+use super::layout::{RegistryHeader, EVENTS_AT};
+use super::place::RegistryPlace;
 use crate::sys::time;
 
 /// Reads the events of a process, beginning with the oldest that is kept.
 pub struct Follower {
     file: File,
-    place: Place,
+    place: RegistryPlace,
     /// Number of the next event.
     next: u64,
 }
@@ -36,7 +36,7 @@ impl Follower {
     ///
     /// # Errors
     /// When the file cannot be opened, or is not of this version.
-    pub fn of(place: &Place) -> io::Result<Follower> {
+    pub fn of(place: &RegistryPlace) -> io::Result<Follower> {
         // Only a reader that may write there can ask for frequent events.
         let file = place.open(true).or_else(|_| place.open(false))?;
         let follower = Follower { file, place: place.clone(), next: 0 };
@@ -85,7 +85,7 @@ impl Follower {
     /// # Errors
     /// When the file cannot be written.
     pub fn follow_for(&self, nanoseconds: u64) -> io::Result<()> {
-        let at = offset_of!(Header, events) + offset_of!(Progress, followed_until);
+        let at = offset_of!(RegistryHeader, events) + offset_of!(EventProgress, followed_until);
         self.file.write_all_at(&(time::now() + nanoseconds).to_ne_bytes(), at as u64)
     }
 
@@ -94,7 +94,7 @@ impl Follower {
         self.header().map_or(true, |header| self.place.has_ended(&self.file, &header))
     }
 
-    fn header(&self) -> io::Result<Header> {
+    fn header(&self) -> io::Result<RegistryHeader> {
         header_of(&self.file, self.place.publisher)
     }
 }

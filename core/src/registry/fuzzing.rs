@@ -2,8 +2,8 @@
 
 use super::file::{fill, zeroed};
 use super::follow::Follower;
-use super::layout::{Header, CAPACITY, EVENTS_AT, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
-use super::place::Place;
+use super::layout::{RegistryHeader, CAPACITY, EVENTS_AT, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
+use super::place::RegistryPlace;
 use super::process::Stat;
 use super::publisher::Publisher;
 use super::reader::fuzz_file;
@@ -52,25 +52,26 @@ pub(crate) fn fuzz(data: &[u8]) {
     let publisher = Publisher::of_this_process().unwrap();
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     if choice & 1 == 0 {
-        put(offset_of!(Header, magic), &MAGIC.to_ne_bytes());
-        put(offset_of!(Header, version), &VERSION.to_ne_bytes());
-        put(offset_of!(Header, header_size), &(HEADER_SIZE as u32).to_ne_bytes());
-        put(offset_of!(Header, slot_size), &(SLOT_SIZE as u32).to_ne_bytes());
-        put(offset_of!(Header, capacity), &(CAPACITY as u32).to_ne_bytes());
-        put(offset_of!(Header, pid), &publisher.pid.to_ne_bytes());
-        put(offset_of!(Header, pid_namespace), &publisher.namespace.to_ne_bytes());
+        put(offset_of!(RegistryHeader, magic), &MAGIC.to_ne_bytes());
+        put(offset_of!(RegistryHeader, version), &VERSION.to_ne_bytes());
+        put(offset_of!(RegistryHeader, header_size), &(HEADER_SIZE as u32).to_ne_bytes());
+        put(offset_of!(RegistryHeader, slot_size), &(SLOT_SIZE as u32).to_ne_bytes());
+        put(offset_of!(RegistryHeader, capacity), &(CAPACITY as u32).to_ne_bytes());
+        put(offset_of!(RegistryHeader, pid), &publisher.pid.to_ne_bytes());
+        put(offset_of!(RegistryHeader, pid_namespace), &publisher.namespace.to_ne_bytes());
         // Nobody knows when it began, and what it executes.
-        put(offset_of!(Header, start_time), &[0; 8]);
-        put(offset_of!(Header, executable), &[0; 16]);
+        put(offset_of!(RegistryHeader, start_time), &[0; 8]);
+        put(offset_of!(RegistryHeader, executable), &[0; 16]);
     }
     if choice & 2 == 0 {
-        put(offset_of!(Header, high_water), &(count as u32).to_ne_bytes());
+        put(offset_of!(RegistryHeader, high_water), &(count as u32).to_ne_bytes());
     }
     let (slots, events) = rest.split_at(count * SLOT_SIZE);
     let file = Written::new(&header, slots, events);
     let found = std::fs::metadata(&file.0).unwrap();
     let (near, identity) = (Some(publisher.pid), (found.dev(), found.ino()));
-    let place = Place { path: file.0.clone(), root: None, shared: None, publisher, near, identity };
+    let place =
+        RegistryPlace { path: file.0.clone(), root: None, shared: None, publisher, near, identity };
     fuzz_file(&place);
     if let Ok(mut follower) = Follower::of(&place) {
         let _ = (follower.has_ended(), follower.read().map(|read| format!("{read:?}")));
@@ -81,6 +82,6 @@ pub(crate) fn fuzz(data: &[u8]) {
         assert!(found.iter().filter_map(|one| requests.again(one)).count() <= found.len());
     }
     let _ = (Stat::parse(data), Publisher::parse(data));
-    let mut header = zeroed::<Header>(1);
+    let mut header = zeroed::<RegistryHeader>(1);
     let _ = File::open(&file.0).and_then(|file| fill(&file, &mut header, 1));
 }

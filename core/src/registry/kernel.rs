@@ -20,15 +20,15 @@ fn from_sys(error: sys::Errno) -> io::Error {
 }
 
 /// A descriptor that is closed when dropped.
-pub(super) struct Fd(i32);
+pub(super) struct OwnedDescriptor(i32);
 
-impl Fd {
+impl OwnedDescriptor {
     pub(super) fn raw(&self) -> i32 {
         self.0
     }
 }
 
-impl Drop for Fd {
+impl Drop for OwnedDescriptor {
     fn drop(&mut self) {
         // There is no remedy for a failed close.
         sys::file::close(self.0);
@@ -36,9 +36,9 @@ impl Drop for Fd {
 }
 
 /// `openat` with close-on-exec. `at` may be `AT_FDCWD`.
-pub(super) fn open(at: i32, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+pub(super) fn open(at: i32, path: &CStr, flags: i32, mode: u32) -> io::Result<OwnedDescriptor> {
     call!(openat, at, path.as_ptr() as usize, flags | libc::O_CLOEXEC, mode)
-        .map(|fd| Fd(fd as i32))
+        .map(|fd| OwnedDescriptor(fd as i32))
         .map_err(from_sys)
 }
 
@@ -47,12 +47,12 @@ pub(super) fn make_folder(path: &CStr, mode: u32) -> io::Result<()> {
     unsafe { syscall!(Sysno::mkdirat, libc::AT_FDCWD, path.as_ptr(), mode) }.map(drop).map_err(os)
 }
 
-pub(super) fn set_mode(fd: &Fd, mode: u32) -> io::Result<()> {
+pub(super) fn set_mode(fd: &OwnedDescriptor, mode: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     unsafe { syscall!(Sysno::fchmod, fd.raw(), mode) }.map(drop).map_err(os)
 }
 
-pub(super) fn status(fd: &Fd) -> io::Result<libc::stat> {
+pub(super) fn status(fd: &OwnedDescriptor) -> io::Result<libc::stat> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: on 64-bit Linux libc::stat is the kernel's struct, and the call fills it.
     unsafe { syscall!(Sysno::fstat, fd.raw(), status.as_mut_ptr()) }.map_err(os)?;
@@ -68,7 +68,7 @@ pub(super) fn status_of(path: &CStr) -> io::Result<libc::stat> {
 
 /// Holds the file for as long as anybody has this opened file, or a mapping of it, be its descriptors closed. Fails where
 /// somebody else holds it.
-pub(super) fn hold(fd: &Fd) -> io::Result<()> {
+pub(super) fn hold(fd: &OwnedDescriptor) -> io::Result<()> {
     let lock = whole_file(libc::F_WRLCK);
     // SAFETY: the kernel reads one struct flock.
     unsafe { syscall!(Sysno::fcntl, fd.raw(), libc::F_OFD_SETLK, &raw const lock) }
@@ -91,7 +91,7 @@ fn whole_file(kind: i32) -> libc::flock {
     lock
 }
 
-pub(super) fn set_length(fd: &Fd, length: usize) -> io::Result<()> {
+pub(super) fn set_length(fd: &OwnedDescriptor, length: usize) -> io::Result<()> {
     // SAFETY: no memory is involved.
     unsafe { syscall!(Sysno::ftruncate, fd.raw(), length) }.map(drop).map_err(os)
 }
@@ -109,7 +109,7 @@ pub(super) fn file_size_limit() -> u64 {
 }
 
 /// Maps `length` bytes anywhere: of the file, shared. Without a file it is private memory of zeros.
-pub(super) fn map(file: Option<&Fd>, length: usize) -> io::Result<*mut u8> {
+pub(super) fn map(file: Option<&OwnedDescriptor>, length: usize) -> io::Result<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let (flags, fd) = match file {
         Some(fd) => (libc::MAP_SHARED, fd.raw()),
@@ -151,7 +151,7 @@ pub(super) unsafe fn reserve(address: *mut u8) -> io::Result<()> {
         .map_err(|e| os(if e == Errno::EFAULT { Errno::ENOSPC } else { e }))
 }
 
-pub(super) fn rename(folder: &Fd, from: &CStr, to: &CStr) -> io::Result<()> {
+pub(super) fn rename(folder: &OwnedDescriptor, from: &CStr, to: &CStr) -> io::Result<()> {
     let at = folder.raw();
     // SAFETY: both names are NUL-terminated and outlive the call.
     unsafe { syscall!(Sysno::renameat2, at, from.as_ptr(), at, to.as_ptr(), 0) }
@@ -159,13 +159,17 @@ pub(super) fn rename(folder: &Fd, from: &CStr, to: &CStr) -> io::Result<()> {
         .map_err(os)
 }
 
-pub(super) fn unlink(folder: &Fd, name: &CStr) -> io::Result<()> {
+pub(super) fn unlink(folder: &OwnedDescriptor, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` is NUL-terminated and outlives the call.
     unsafe { syscall!(Sysno::unlinkat, folder.raw(), name.as_ptr(), 0) }.map(drop).map_err(os)
 }
 
 /// Removes `name` if it still names `file`. A later process that got the same id may have put its own file there.
-pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()> {
+pub(super) fn unlink_same(
+    folder: &OwnedDescriptor,
+    name: &CStr,
+    file: &OwnedDescriptor,
+) -> io::Result<()> {
     let now = open(folder.raw(), name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
     let (now, then) = (status(&now)?, status(file)?);
     if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino) {
@@ -175,7 +179,7 @@ pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()>
 }
 
 /// One `read`, tried again when a signal interrupts it.
-pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn read(fd: &OwnedDescriptor, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match sys::file::read(fd.raw(), buffer.as_mut_ptr(), buffer.len()) {
             Err(sys::Errno(libc::EINTR)) => {}
@@ -185,7 +189,7 @@ pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// The next entries of a folder, as the kernel's `linux_dirent64` records. Gives 0 bytes at the end.
-pub(super) fn read_entries(folder: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn read_entries(folder: &OwnedDescriptor, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `len` bytes into the slice.
     unsafe { syscall!(Sysno::getdents64, folder.raw(), buffer.as_mut_ptr(), buffer.len()) }
         .map_err(os)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::admission::Admission;
 use super::closed::Closed;
-use super::events::{Progress, Ring, EVENTS, EVENT_SIZE};
+use super::events::{EventProgress, EventRing, EVENTS, EVENT_SIZE};
 use super::slot::Slot;
 use crate::reason::Reason;
 
@@ -18,11 +18,11 @@ pub(crate) const VERSION: u32 = 5;
 /// Connections that a process can publish. Any more use the spare slot, which nobody sees.
 pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, which is one page.
-pub(super) const HEADER_SIZE: usize = size_of::<Header>();
+pub(super) const HEADER_SIZE: usize = size_of::<RegistryHeader>();
 /// Bytes of a slot.
 pub(super) const SLOT_SIZE: usize = size_of::<Slot>();
 /// Bytes of the file.
-pub(super) const FILE_SIZE: usize = size_of::<Table>();
+pub(super) const FILE_SIZE: usize = size_of::<RegistryTable>();
 /// Offset of the events in the file.
 pub(super) const EVENTS_AT: usize = HEADER_SIZE + CAPACITY * SLOT_SIZE;
 /// Room for reasons.
@@ -33,7 +33,7 @@ pub(super) const PROGRAM_SIZE: usize = 64;
 /// Tells which process publishes. Written once, before the file gets its name. Only `high_water`, `requests`,
 /// `returned`, `helper`, `events`, `closed` and `budget` change later.
 #[repr(C, align(4096))]
-pub(super) struct Header {
+pub(super) struct RegistryHeader {
     pub(super) magic: AtomicU64,
     pub(super) version: AtomicU32,
     pub(super) header_size: AtomicU32,
@@ -60,7 +60,7 @@ pub(super) struct Header {
     /// The mailbox of the process's helper thread; 0 if there is none.
     pub(super) helper: AtomicU64,
     /// How many events were noted, and who follows them.
-    pub(super) events: Progress,
+    pub(super) events: EventProgress,
     /// What connections have counted that are closed.
     pub(super) closed: Closed,
     /// Bytes of memory that segments have or may touch, and that they may have: 0 where nothing limits them.
@@ -72,10 +72,10 @@ pub(super) struct Header {
 
 /// The file as it is mapped.
 #[repr(C)]
-pub(super) struct Table {
-    pub(super) header: Header,
+pub(super) struct RegistryTable {
+    pub(super) header: RegistryHeader,
     pub(super) slots: [Slot; CAPACITY],
-    pub(super) events: Ring,
+    pub(super) events: EventRing,
 }
 
 const _: () = assert!(HEADER_SIZE == 4096);

@@ -49,8 +49,8 @@ mod tests;
 
 pub use admission::Admitted;
 pub use container::Container;
-pub use control::{Control, ControlStatus};
-pub use counter::{Counter, Direction, Gauge, SharedCounter};
+pub use control::{ControlStatus, DirectionControl};
+pub use counter::{Counter, DirectionCounts, Gauge, SharedCounter};
 pub use current::{count_return, publish};
 pub(crate) use current::{
     note, publish_admission, publish_helper, requests, set_budget, set_reason, set_state,
@@ -65,8 +65,8 @@ pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use mounts::identity_of;
 pub use numbers::share_namespace;
 pub use owner::{owner_of, Owner};
-pub use place::Place;
-pub use reader::{Connection, Problem, Process, Snapshot, Traffic};
+pub use place::RegistryPlace;
+pub use reader::{Connection, DirectionTraffic, Problem, Process, Snapshot};
 pub use reading::{read_all, read_folder, read_published};
 pub use request::{OnSan, Requests};
 pub(crate) use slot::spare;

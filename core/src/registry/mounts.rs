@@ -25,22 +25,22 @@ const TMPFS: i64 = 0x0102_1994;
 pub(super) const MOST_NAMES: usize = 16_384;
 
 /// Device and inode of a shared memory's folder.
-pub(super) type Identity = (u64, u64);
+pub(super) type FolderIdentity = (u64, u64);
 
 /// A shared memory of another mount namespace.
-pub(super) struct Shared {
+pub(super) struct SharedFolder {
     /// A process that has it.
     pub(super) pid: u32,
-    pub(super) identity: Identity,
+    pub(super) identity: FolderIdentity,
 }
 
 /// All that can be seen from here.
 #[derive(Default)]
 pub(super) struct Mounts {
     /// The shared memory of each mount namespace.
-    of: HashMap<u64, Identity>,
+    of: HashMap<u64, FolderIdentity>,
     /// Those that are not the caller's, each once.
-    pub(super) others: Vec<Shared>,
+    pub(super) others: Vec<SharedFolder>,
     /// Why some cannot be looked at, and of which process.
     pub(super) problems: Vec<(u32, io::Error)>,
 }
@@ -59,7 +59,7 @@ impl Mounts {
             if found.of.contains_key(&namespace) {
                 continue;
             }
-            match Shared::of(pid) {
+            match SharedFolder::of(pid) {
                 Ok(shared) => {
                     failed.remove(&namespace);
                     let is_new = !found.of.values().any(|known| *known == shared.identity);
@@ -77,26 +77,26 @@ impl Mounts {
     }
 
     /// Whether a process has that shared memory, as far as the caller may know.
-    pub(super) fn has(&self, pid: u32, identity: Identity) -> bool {
+    pub(super) fn has(&self, pid: u32, identity: FolderIdentity) -> bool {
         let Some(namespace) = namespace_of(pid, "mnt") else { return true };
         match self.of.get(&namespace) {
             Some(of) => *of == identity,
             // It is newer than the look.
-            None => Shared::of(pid).is_ok_and(|shared| shared.identity == identity),
+            None => SharedFolder::of(pid).is_ok_and(|shared| shared.identity == identity),
         }
     }
 }
 
 /// The caller's.
-pub(super) fn own_identity() -> Option<Identity> {
+pub(super) fn own_identity() -> Option<FolderIdentity> {
     let found = fs::metadata(SHARED_MEMORY).ok()?;
     Some((found.dev(), found.ino()))
 }
 
-impl Shared {
-    fn of(pid: u32) -> io::Result<Shared> {
+impl SharedFolder {
+    fn of(pid: u32) -> io::Result<SharedFolder> {
         let found = open_in(pid, SHARED_MEMORY.as_ref(), false)?.metadata()?;
-        Ok(Shared { pid, identity: (found.dev(), found.ino()) })
+        Ok(SharedFolder { pid, identity: (found.dev(), found.ino()) })
     }
 
     /// The path of what has that name in it, for [`open_in`].
@@ -264,7 +264,7 @@ mod tests {
         let opened = identity(open(&file).unwrap().metadata().unwrap());
         assert_eq!(opened, identity(fs::metadata(&file).unwrap()));
         assert!(open(&folder.0).unwrap().metadata().unwrap().is_dir());
-        let own = Shared::of(std::process::id()).unwrap();
+        let own = SharedFolder::of(std::process::id()).unwrap();
         assert_eq!(Some(own.identity), own_identity());
         assert_eq!(own.names_in(&folder.0, 2), ["file"]);
         fs::write(folder.0.join("other"), "").unwrap();

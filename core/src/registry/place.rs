@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use super::file;
 use super::kernel;
-use super::layout::Header;
-use super::mounts::{self, Identity};
+use super::layout::RegistryHeader;
+use super::mounts::{self, FolderIdentity};
 use super::publisher::Publisher;
 
 /// A registry file, and whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RegistryPlace {
     pub(super) path: PathBuf,
     /// The path is in the root of this process, if it is not in the caller's.
     pub(super) root: Option<u32>,
     /// The shared memory that it lies in, as far as that matters.
-    pub(super) shared: Option<Identity>,
+    pub(super) shared: Option<FolderIdentity>,
     pub(super) publisher: Publisher,
     /// The process's number here, where /proc tells by it whether the process lives.
     pub(super) near: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Place {
     pub(super) identity: (u64, u64),
 }
 
-impl Place {
+impl RegistryPlace {
     /// For messages.
     pub fn path(&self) -> PathBuf {
         shown(self.root, &self.path)
@@ -53,7 +53,7 @@ impl Place {
     }
 
     /// True when its process has ended, or executes another program. Where that is not told the process counts as alive.
-    pub(super) fn has_ended(&self, file: &File, header: &Header) -> bool {
+    pub(super) fn has_ended(&self, file: &File, header: &RegistryHeader) -> bool {
         match self.near {
             Some(pid) => file::has_ended(header, pid),
             None => !kernel::is_held(file.as_raw_fd()).unwrap_or(true),

@@ -16,10 +16,10 @@ use super::admission::Admitted;
 use super::container::Container;
 use super::control::ControlStatus;
 use super::file::{fill, validate, zeroed};
-use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
-use super::mounts::{Identity, Mounts};
+use super::layout::{RegistryHeader, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
+use super::mounts::{FolderIdentity, Mounts};
 use super::numbers::{namespace_of, Numbers};
-use super::place::{self, Place};
+use super::place::{self, RegistryPlace};
 use super::publisher::Publisher;
 use super::slot::{Provider, Slot, State};
 use super::totals::Totals;
@@ -52,7 +52,7 @@ pub struct Process {
     /// Effective user when the process joined.
     pub uid: u32,
     /// The file it publishes in.
-    pub file: Place,
+    pub file: RegistryPlace,
     /// Its name, at most 64 bytes. It may hold any character.
     pub program: String,
     /// Its connections, in the order of their descriptors.
@@ -89,9 +89,9 @@ pub struct Connection {
     /// What tells that another end is of the same connection, whatever its addresses: [`Ends`](super::Ends) compares it.
     pub session: Option<u64>,
     /// What was sent.
-    pub sent: Traffic,
+    pub sent: DirectionTraffic,
     /// What was received.
-    pub received: Traffic,
+    pub received: DirectionTraffic,
     /// Kernel calls made to wake the peer.
     pub wakeups_sent: u64,
     /// Events that needed no such call.
@@ -118,7 +118,7 @@ pub struct Connection {
 
 /// What went in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct DirectionTraffic {
     /// Bytes of the program's stream.
     pub bytes: u64,
     /// Messages of the session.
@@ -146,21 +146,21 @@ pub(super) struct Spot<'a> {
     pub(super) root: Option<u32>,
     pub(super) path: &'a Path,
     /// The shared memory that it lies in, if that matters.
-    pub(super) shared: Option<Identity>,
+    pub(super) shared: Option<FolderIdentity>,
 }
 
 /// What is known of processes.
-pub(super) struct Sight<'a> {
+pub(super) struct ProcessSight<'a> {
     pub(super) numbers: Numbers,
     pub(super) mounts: &'a Mounts,
 }
 
 /// What one file told.
-pub(super) enum Outcome {
+pub(super) enum FileOutcome {
     /// The process lives. The text tells what was wrong with some of its connections.
     Alive(Box<Process>, Option<String>),
     /// The process has ended, or has become another program. Where its file was.
-    Ended(Place),
+    Ended(RegistryPlace),
     /// The process lives, and cannot be seen from here.
     Elsewhere,
     Skipped(String),
@@ -173,9 +173,9 @@ pub(super) enum Outcome {
 pub(super) fn read_file(
     spot: &Spot<'_>,
     publisher: Publisher,
-    sight: &mut Sight<'_>,
-) -> io::Result<Outcome> {
-    let skipped = |why: String| Ok(Outcome::Skipped(why));
+    sight: &mut ProcessSight<'_>,
+) -> io::Result<FileOutcome> {
+    let skipped = |why: String| Ok(FileOutcome::Skipped(why));
     let file = match place::open(spot.root, spot.path, false) {
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
             return skipped("is a symbolic link; remove it".into());
@@ -186,7 +186,7 @@ pub(super) fn read_file(
     if !metadata.is_file() {
         return skipped("is not a regular file; remove it".into());
     }
-    let mut headers = zeroed::<Header>(1);
+    let mut headers = zeroed::<RegistryHeader>(1);
     if fill(&file, &mut headers, 0)? != HEADER_SIZE {
         return skipped("is shorter than its header; remove it".into());
     }
@@ -195,7 +195,7 @@ pub(super) fn read_file(
         return skipped(why);
     }
     let near = sight.numbers.are_of(publisher).then_some(publisher.pid);
-    let place = Place {
+    let place = RegistryPlace {
         path: spot.path.to_owned(),
         root: spot.root,
         shared: spot.shared,
@@ -204,9 +204,9 @@ pub(super) fn read_file(
         identity: (metadata.dev(), metadata.ino()),
     };
     if place.has_ended(&file, header) {
-        return Ok(Outcome::Ended(place));
+        return Ok(FileOutcome::Ended(place));
     }
-    let Some(pid) = sight.numbers.here(publisher) else { return Ok(Outcome::Elsewhere) };
+    let Some(pid) = sight.numbers.here(publisher) else { return Ok(FileOutcome::Elsewhere) };
     if spot.shared.is_some_and(|shared| !sight.mounts.has(pid, shared)) {
         return skipped(format!(
             "says that it is of process {pid}, which does not have this /dev/shm"
@@ -236,7 +236,7 @@ pub(super) fn read_file(
         totals,
         admitted: header.admission.read(),
     };
-    Ok(Outcome::Alive(Box::new(process), problem))
+    Ok(FileOutcome::Alive(Box::new(process), problem))
 }
 
 /// True if a file of that user may be the process's: it is his, or was root's when it made the file, be it root of the
@@ -261,12 +261,12 @@ fn root_of(pid: u32) -> Option<u32> {
     })
 }
 
-fn budget(header: &Header) -> Option<(u64, u64)> {
+fn budget(header: &RegistryHeader) -> Option<(u64, u64)> {
     let [taken, most] = [0, 1].map(|at: usize| header.budget[at].load(Ordering::Relaxed));
     (most != 0).then_some((taken, most))
 }
 
-fn returned(header: &Header) -> Vec<(Reason, u64)> {
+fn returned(header: &RegistryHeader) -> Vec<(Reason, u64)> {
     let counts = header.returned.iter().map(|count| count.load(Ordering::Relaxed));
     (0..)
         .zip(counts)
@@ -275,7 +275,7 @@ fn returned(header: &Header) -> Vec<(Reason, u64)> {
         .collect()
 }
 
-fn program(header: &Header) -> String {
+fn program(header: &RegistryHeader) -> String {
     let mut bytes = [0; PROGRAM_SIZE];
     for (part, word) in bytes.chunks_exact_mut(8).zip(&header.program) {
         part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
@@ -337,8 +337,8 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
         reason: identity.reason,
         state: identity.state,
         session: slot.session(),
-        sent: Traffic { bytes: slot.sent.bytes.get(), messages: slot.sent.messages.get() },
-        received: Traffic {
+        sent: DirectionTraffic { bytes: slot.sent.bytes.get(), messages: slot.sent.messages.get() },
+        received: DirectionTraffic {
             bytes: slot.received.bytes.get(),
             messages: slot.received.messages.get(),
         },
@@ -358,12 +358,12 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
 
 /// What a file of any content tells.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn fuzz_file(place: &Place) {
+pub(super) fn fuzz_file(place: &RegistryPlace) {
     let spot = Spot { root: None, path: &place.path, shared: None };
     let mounts = Mounts::default();
-    let mut sight = Sight { numbers: Numbers::new(), mounts: &mounts };
+    let mut sight = ProcessSight { numbers: Numbers::new(), mounts: &mounts };
     let read = read_file(&spot, place.publisher, &mut sight);
-    if let Ok(Outcome::Alive(process, _)) = read {
+    if let Ok(FileOutcome::Alive(process, _)) = read {
         let _ = format!("{process:?}");
     }
 }

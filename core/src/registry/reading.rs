@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::mounts::{self, Mounts, Shared, MOST_NAMES};
+use super::mounts::{self, Mounts, SharedFolder, MOST_NAMES};
 use super::numbers::Numbers;
-use super::place::{self, Place};
+use super::place::{self, RegistryPlace};
 use super::publisher::Publisher;
-use super::reader::{read_file, Outcome, Problem, Sight, Snapshot, Spot};
+use super::reader::{read_file, FileOutcome, Problem, ProcessSight, Snapshot, Spot};
 use crate::sys::folder::{self, Known};
 use crate::sys::user_folder::{self, UserFolder};
 
@@ -76,12 +76,12 @@ fn folder_owner(name: &OsStr) -> Option<u32> {
 /// A look at folders.
 struct Reading<'a> {
     snapshot: Snapshot,
-    sight: Sight<'a>,
+    sight: ProcessSight<'a>,
 }
 
 impl<'a> Reading<'a> {
     fn new(mounts: &'a Mounts) -> Self {
-        let sight = Sight { numbers: Numbers::new(), mounts };
+        let sight = ProcessSight { numbers: Numbers::new(), mounts };
         Reading { snapshot: Snapshot::default(), sight }
     }
 
@@ -95,7 +95,12 @@ impl<'a> Reading<'a> {
         self.snapshot.problems.push(Problem { path: path.to_owned(), why });
     }
 
-    fn add_folder(&mut self, folder: &Path, owner: Option<u32>, shared: Option<mounts::Identity>) {
+    fn add_folder(
+        &mut self,
+        folder: &Path,
+        owner: Option<u32>,
+        shared: Option<mounts::FolderIdentity>,
+    ) {
         if let Err(why) = self.try_add_folder(folder, owner, shared) {
             self.add_problem(folder, why);
         }
@@ -105,7 +110,7 @@ impl<'a> Reading<'a> {
         &mut self,
         folder: &Path,
         owner: Option<u32>,
-        shared: Option<mounts::Identity>,
+        shared: Option<mounts::FolderIdentity>,
     ) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let opened = match owner {
@@ -125,14 +130,14 @@ impl<'a> Reading<'a> {
             let path = folder.join(&name);
             let spot = Spot { root: None, path: &path, shared };
             match self.add_file(&spot, &name) {
-                Some(Outcome::Ended(place)) => remove_own(&place),
-                Some(Outcome::Elsewhere) => elsewhere += 1,
+                Some(FileOutcome::Ended(place)) => remove_own(&place),
+                Some(FileOutcome::Elsewhere) => elsewhere += 1,
                 // What is the caller's own he can mend, of somebody else's he is told once.
-                Some(Outcome::Skipped(why)) if found.uid() == user() => {
+                Some(FileOutcome::Skipped(why)) if found.uid() == user() => {
                     self.add_problem(&path, why);
                 }
-                Some(Outcome::Skipped(why)) => wrong.add(path, why),
-                Some(Outcome::Alive(..)) | None => {}
+                Some(FileOutcome::Skipped(why)) => wrong.add(path, why),
+                Some(FileOutcome::Alive(..)) | None => {}
             }
         }
         self.add_wrong(wrong);
@@ -146,7 +151,7 @@ impl<'a> Reading<'a> {
 
     /// Adds what lies in the shared memory of a container. Whoever rules there may put anything in: what is wrong with its
     /// files is said once, and nothing is removed.
-    fn add_shared(&mut self, shared: &Shared) {
+    fn add_shared(&mut self, shared: &SharedFolder) {
         let (mut wrong, mut left) = (Wrong::default(), MOST_NAMES);
         for folder in shared.names(MOST_NAMES) {
             if folder_owner(&folder).is_none() {
@@ -160,7 +165,7 @@ impl<'a> Reading<'a> {
                 let path = folder.join(&name);
                 let (root, shared) = (Some(shared.pid), Some(shared.identity));
                 let spot = Spot { root, path: &path, shared };
-                if let Some(Outcome::Skipped(why)) = self.add_file(&spot, &name) {
+                if let Some(FileOutcome::Skipped(why)) = self.add_file(&spot, &name) {
                     wrong.add(place::shown(root, &path), why);
                 }
             }
@@ -178,12 +183,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Adds the process whose file that is. Gives what is left to do; nothing if the name is no file's.
-    fn add_file(&mut self, spot: &Spot<'_>, name: &OsStr) -> Option<Outcome> {
+    fn add_file(&mut self, spot: &Spot<'_>, name: &OsStr) -> Option<FileOutcome> {
         let publisher = Publisher::parse(name.as_bytes())?;
         match read_file(spot, publisher, &mut self.sight) {
-            Ok(Outcome::Alive(process, problem)) => {
+            Ok(FileOutcome::Alive(process, problem)) => {
                 self.snapshot.processes.push(*process);
-                problem.map(Outcome::Skipped)
+                problem.map(FileOutcome::Skipped)
             }
             Ok(outcome) => Some(outcome),
             // Its process has ended in this moment.
@@ -194,7 +199,7 @@ impl<'a> Reading<'a> {
             {
                 None
             }
-            Err(error) => Some(Outcome::Skipped(error.to_string())),
+            Err(error) => Some(FileOutcome::Skipped(error.to_string())),
         }
     }
 }
@@ -229,7 +234,7 @@ fn is_folder_of(path: &Path, owner: u32) -> bool {
 
 /// Removes a file that was read, if it is in a folder of ours. A later process of the same id may have put its own there, which
 /// stays.
-fn remove_own(place: &Place) {
+fn remove_own(place: &RegistryPlace) {
     let (Some(folder), Some(name)) = (place.path.parent(), place.path.file_name()) else { return };
     let opened = match place.shared {
         Some(_) => mounts::open_here(folder, false),

@@ -11,13 +11,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::file::{fill, header_of, zeroed};
-use super::layout::{Header, CAPACITY, HEADER_SIZE, SLOT_SIZE};
-use super::place::Place;
+use super::layout::{RegistryHeader, CAPACITY, HEADER_SIZE, SLOT_SIZE};
+use super::place::RegistryPlace;
 use super::slot::{Provider, Slot};
 
 /// The registry file of a process, opened to ask the process for something.
 pub struct Requests {
-    place: Place,
+    place: RegistryPlace,
     file: File,
 }
 
@@ -39,12 +39,12 @@ impl Requests {
     ///
     /// # Errors
     /// When the file cannot be opened for reading and writing, or is not of this version.
-    pub fn to(place: &Place) -> io::Result<Self> {
+    pub fn to(place: &RegistryPlace) -> io::Result<Self> {
         let requests = Self { place: place.clone(), file: place.open(true)? };
         requests.header().map(|_| requests)
     }
 
-    fn header(&self) -> io::Result<Header> {
+    fn header(&self) -> io::Result<RegistryHeader> {
         header_of(&self.file, self.place.publisher)
     }
 
@@ -75,7 +75,7 @@ impl Requests {
             self.file.write_all_at(&(one.sequence + 1).to_ne_bytes(), at as u64)?;
         }
         let next = self.header()?.requests.load(Ordering::Relaxed).wrapping_add(1);
-        self.file.write_all_at(&next.to_ne_bytes(), offset_of!(Header, requests) as u64)
+        self.file.write_all_at(&next.to_ne_bytes(), offset_of!(RegistryHeader, requests) as u64)
     }
 
     /// A connection that was found before, as it is now. `None` if it is not on the SAN any more.
@@ -88,7 +88,7 @@ impl Requests {
 
     /// True while the process lives, and still publishes in this file.
     pub fn is_answered_for(&self) -> bool {
-        let lives = |header: Header| !self.place.has_ended(&self.file, &header);
+        let lives = |header: RegistryHeader| !self.place.has_ended(&self.file, &header);
         self.place.is_there() && self.header().is_ok_and(lives)
     }
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
-use super::control::Control;
-use super::counter::{Counter, Direction, Gauge, SharedCounter};
+use super::control::DirectionControl;
+use super::counter::{Counter, DirectionCounts, Gauge, SharedCounter};
 use super::transfers::Transfers;
 use crate::reason::Reason;
 
@@ -155,7 +155,7 @@ pub struct Slot {
     _reserved_identity: [AtomicU64; 5],
 
     /// What we sent.
-    pub sent: Direction,
+    pub sent: DirectionCounts,
     /// Kernel calls made to wake the peer.
     pub wakeups_sent: SharedCounter,
     /// Events that needed no kernel call, because nobody slept (A18). Counted by senders.
@@ -165,16 +165,16 @@ pub struct Slot {
     /// Bytes in the send buffer at the moment (A19).
     pub buffered_bytes: Gauge,
     /// Which process controls sending (D2).
-    pub send_control: Control,
+    pub send_control: DirectionControl,
 
     /// What we received.
-    pub received: Direction,
+    pub received: DirectionCounts,
     /// Wake-ups from the peer that were taken off the anchor.
     pub wakeups_received: SharedCounter,
     /// Credit updates sent (A16).
     pub credit_updates_sent: SharedCounter,
     /// Which process controls receiving (D2).
-    pub receive_control: Control,
+    pub receive_control: DirectionControl,
     /// Times this process suspended the session to take control (D4).
     pub suspensions: SharedCounter,
     /// How long (ns) all these suspensions took.
@@ -196,8 +196,8 @@ impl Slot {
                 scope: AtomicU32::new(0),
             }
         }
-        const fn direction() -> Direction {
-            Direction { bytes: Counter(zero()), messages: Counter(zero()) }
+        const fn direction() -> DirectionCounts {
+            DirectionCounts { bytes: Counter(zero()), messages: Counter(zero()) }
         }
         Slot {
             sequence: zero(),
@@ -215,11 +215,11 @@ impl Slot {
             wakeups_avoided: Counter(zero()),
             credits: Gauge(zero()),
             buffered_bytes: Gauge(zero()),
-            send_control: Control::new(),
+            send_control: DirectionControl::new(),
             received: direction(),
             wakeups_received: SharedCounter(zero()),
             credit_updates_sent: SharedCounter(zero()),
-            receive_control: Control::new(),
+            receive_control: DirectionControl::new(),
             suspensions: SharedCounter(zero()),
             suspended: SharedCounter(zero()),
             transfers: Transfers::new(),
@@ -314,7 +314,7 @@ impl Slot {
         self.session.store(0, Ordering::Relaxed);
         let controls = [&self.send_control, &self.receive_control];
         let suspended = [&self.suspensions.0, &self.suspended.0];
-        let own = controls.into_iter().flat_map(Control::counts).chain(suspended);
+        let own = controls.into_iter().flat_map(DirectionControl::counts).chain(suspended);
         for counter in self.counts().chain(own) {
             counter.store(0, Ordering::Relaxed);
         }

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
-use super::kernel::{self, Fd};
-use super::layout::{Header, VERSION};
+use super::kernel::{self, OwnedDescriptor};
+use super::layout::{RegistryHeader, VERSION};
 use super::publisher::Publisher;
 use crate::sys::folder::MOST_NAMES;
 
@@ -16,7 +16,7 @@ const SHARE: u32 = 16;
 ///
 /// A process of another PID namespace cannot be asked for by its number. Its file is held while it lives, so one that
 /// nobody holds is removed. `turn` grows by one from one sweep to the next, or about so.
-pub(super) fn sweep(folder: &Fd, own_namespace: u64, turn: u32) {
+pub(super) fn sweep(folder: &OwnedDescriptor, own_namespace: u64, turn: u32) {
     let is_known_gone =
         |one: &Publisher| one.namespace != own_namespace || kernel::is_gone(one.pid);
     let (mut names, mut before) = (0, 0);
@@ -51,9 +51,9 @@ fn is_asked_for(pid: u32, before: usize, turn: u32) -> bool {
 }
 
 /// True of a file that a process left which its number says is gone, or which is of another PID namespace.
-fn is_abandoned(file: &Fd, publisher: Publisher, own_namespace: u64) -> bool {
-    const VERSION_AT: usize = std::mem::offset_of!(Header, version);
-    const NAMESPACE_AT: usize = std::mem::offset_of!(Header, pid_namespace);
+fn is_abandoned(file: &OwnedDescriptor, publisher: Publisher, own_namespace: u64) -> bool {
+    const VERSION_AT: usize = std::mem::offset_of!(RegistryHeader, version);
+    const NAMESPACE_AT: usize = std::mem::offset_of!(RegistryHeader, pid_namespace);
     let mut start = [0; NAMESPACE_AT + 8];
     let length = kernel::read(file, &mut start).unwrap_or(0);
     let part = |at: usize, size: usize| start[..length].get(at..at + size);

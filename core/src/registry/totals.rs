@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::closed::{Closed, COUNTS};
-use super::reader::{Connection, Traffic};
+use super::reader::{Connection, DirectionTraffic};
 
 /// Counts of a process since it began. A fork child takes over what its living connections had counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub struct Totals {
     /// Moves of connections to the SAN.
     pub moved: u64,
     /// What went out.
-    pub sent: Traffic,
+    pub sent: DirectionTraffic,
     /// What came in.
-    pub received: Traffic,
+    pub received: DirectionTraffic,
     /// Kernel calls made to wake peers.
     pub wakeups_sent: u64,
     /// Events that needed none.
@@ -48,8 +48,8 @@ impl Totals {
         Totals {
             opened: closed.opened.load(Relaxed),
             moved: closed.moved.load(Relaxed),
-            sent: Traffic { bytes: sent_bytes, messages: sent_messages },
-            received: Traffic { bytes: received_bytes, messages: received_messages },
+            sent: DirectionTraffic { bytes: sent_bytes, messages: sent_messages },
+            received: DirectionTraffic { bytes: received_bytes, messages: received_messages },
             wakeups_sent,
             wakeups_avoided,
             wakeups_received,

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::current;
 use super::error::RegistryError;
 use super::folder::FolderPath;
-use super::kernel::{self, Fd};
+use super::kernel::{self, OwnedDescriptor};
 pub(crate) use super::layout::CAPACITY;
-use super::layout::{Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
+use super::layout::{
+    RegistryTable, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION,
+};
 use super::process;
 use super::publisher::Publisher;
 use super::slot::Slot;
@@ -24,7 +26,7 @@ const CHILDREN_PER_SWEEP: u32 = 16;
 /// method allocates or locks.
 #[derive(Debug)]
 pub struct Registry {
-    table: &'static Table,
+    table: &'static RegistryTable,
     /// A bit for each slot in use. This is private memory: a fork child sees it as it was at the fork, whatever the
     /// parent does with the file meanwhile.
     used: [AtomicU64; CAPACITY / 64],
@@ -39,7 +41,7 @@ pub struct Registry {
     is_hidden: bool,
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for RegistryTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table at {:p}", std::ptr::from_ref(self))
     }
@@ -222,7 +224,7 @@ impl Registry {
 
     /// Opens the folder that the process used when the library was loaded. A child that has changed its user since then
     /// uses that of its new user.
-    fn open_folder_in_child(&mut self) -> Result<Fd, RegistryError> {
+    fn open_folder_in_child(&mut self) -> Result<OwnedDescriptor, RegistryError> {
         let user = kernel::effective_user();
         match self.folder.open(self.owner) {
             Err(_) if user != self.owner => {
@@ -262,8 +264,8 @@ impl Registry {
     /// Copies the slots in use. Each is first given memory by `reserve`.
     fn copy_slots(
         &self,
-        from: &Table,
-        to: &Table,
+        from: &RegistryTable,
+        to: &RegistryTable,
         reserve: impl Fn(&Slot) -> io::Result<()>,
     ) -> io::Result<()> {
         for (word, bits) in self.used.iter().enumerate() {
@@ -282,7 +284,11 @@ impl Registry {
 }
 
 /// Gives a complete file its final name, under which readers look for it.
-fn name_file(folder: FolderPath, opened: &Fd, of: Publisher) -> Result<(), RegistryError> {
+fn name_file(
+    folder: FolderPath,
+    opened: &OwnedDescriptor,
+    of: Publisher,
+) -> Result<(), RegistryError> {
     let (unfinished, finished) = (of.file_name(false), of.file_name(true));
     kernel::rename(opened, unfinished.as_c_str(), finished.as_c_str())
         .map_err(RegistryError::io("rename a file in", folder))
@@ -304,7 +310,7 @@ impl NewTable {
     /// process, being in another PID namespace, sees by that whether it lives.
     fn create(
         folder: FolderPath,
-        opened: &Fd,
+        opened: &OwnedDescriptor,
         publisher: Publisher,
     ) -> Result<NewTable, RegistryError> {
         let limit = kernel::file_size_limit();
@@ -339,10 +345,10 @@ impl NewTable {
         unsafe { kernel::reserve(self.address) }
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &RegistryTable {
         // SAFETY: the mapping is FILE_SIZE zeroed or atomic bytes, page-aligned, and lives as long
         // as self; every bit pattern is a valid Table.
-        unsafe { &*self.address.cast::<Table>() }
+        unsafe { &*self.address.cast::<RegistryTable>() }
     }
 
     /// Fills the header.
@@ -366,8 +372,8 @@ impl NewTable {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    fn keep(self) -> &'static Table {
-        let address = self.address.cast::<Table>();
+    fn keep(self) -> &'static RegistryTable {
+        let address = self.address.cast::<RegistryTable>();
         std::mem::forget(self);
         // SAFETY: as in `table`, and the mapping is never undone, only replaced by another table.
         unsafe { &*address }

@@ -25,7 +25,7 @@ impl Role {
 
 /// How far both ends have agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum AgreementState {
     /// Offered by the connector; nobody took it yet.
     Pending = 0,
     /// The acceptor will use it.
@@ -40,23 +40,23 @@ pub(crate) enum State {
     Settled = 5,
 }
 
-impl State {
-    fn of(word: u32) -> State {
+impl AgreementState {
+    fn of(word: u32) -> AgreementState {
         match word {
-            0 => State::Pending,
-            1 => State::Taken,
-            2 => State::Withdrawn,
-            4 => State::Confirmed,
-            5 => State::Settled,
-            _ => State::Refused,
+            0 => AgreementState::Pending,
+            1 => AgreementState::Taken,
+            2 => AgreementState::Withdrawn,
+            4 => AgreementState::Confirmed,
+            5 => AgreementState::Settled,
+            _ => AgreementState::Refused,
         }
     }
 
     /// What the end in this role waits for before it enters.
-    pub(crate) fn awaited_by(role: Role) -> State {
+    pub(crate) fn awaited_by(role: Role) -> AgreementState {
         match role {
-            Role::Connector => State::Taken,
-            Role::Acceptor => State::Confirmed,
+            Role::Connector => AgreementState::Taken,
+            Role::Acceptor => AgreementState::Confirmed,
         }
     }
 }
@@ -75,38 +75,38 @@ impl Default for Agreement {
 impl Agreement {
     /// Of a session that is offered.
     pub(crate) const fn new() -> Self {
-        Agreement(AtomicU32::new(State::Pending as u32))
+        Agreement(AtomicU32::new(AgreementState::Pending as u32))
     }
 
     /// How far it has come. Acquire.
-    pub(crate) fn state(&self) -> State {
-        State::of(self.0.load(Ordering::Acquire))
+    pub(crate) fn state(&self) -> AgreementState {
+        AgreementState::of(self.0.load(Ordering::Acquire))
     }
 
-    fn change(&self, from: State, to: State) -> bool {
+    fn change(&self, from: AgreementState, to: AgreementState) -> bool {
         let (from, to) = (from as u32, to as u32);
         self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok()
     }
 
     /// The acceptor decides about the offer; false if the connector withdrew it.
-    pub(crate) fn decide(&self, to: State) -> bool {
-        self.change(State::Pending, to)
+    pub(crate) fn decide(&self, to: AgreementState) -> bool {
+        self.change(AgreementState::Pending, to)
     }
 
     /// The end in this role uses the session from now on; false if the other is not as far, or went back.
     pub(crate) fn enter(&self, role: Role) -> bool {
         let to = match role {
-            Role::Connector => State::Confirmed,
-            Role::Acceptor => State::Settled,
+            Role::Connector => AgreementState::Confirmed,
+            Role::Acceptor => AgreementState::Settled,
         };
-        self.change(State::awaited_by(role), to)
+        self.change(AgreementState::awaited_by(role), to)
     }
 
     /// An end goes on over TCP; false if both use the session by now.
     pub(crate) fn withdraw(&self) -> bool {
-        [State::Pending, State::Taken, State::Confirmed]
+        [AgreementState::Pending, AgreementState::Taken, AgreementState::Confirmed]
             .into_iter()
-            .any(|from| self.change(from, State::Withdrawn))
-            || matches!(self.state(), State::Withdrawn | State::Refused)
+            .any(|from| self.change(from, AgreementState::Withdrawn))
+            || matches!(self.state(), AgreementState::Withdrawn | AgreementState::Refused)
     }
 }

@@ -49,7 +49,7 @@ mod tests;
 #[cfg(test)]
 mod token_tests;
 
-pub(crate) use agreement::{Agreement, Role, State};
+pub(crate) use agreement::{Agreement, AgreementState, Role};
 #[cfg(test)]
 pub(crate) use coins::Coins;
 pub(crate) use coins::{Counts, Shown, Sight};
@@ -60,7 +60,7 @@ pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
-pub(crate) use proof::{Need, Proof, Seen, Way};
+pub(crate) use proof::{Need, Proof, Seen, StreamWay};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;

@@ -53,9 +53,9 @@ const NUMBERS: u32 = 0x0fff_ffff;
 /// What an end says, in one word. It lies in memory that the peer can write: a wrong value convinces nobody.
 #[repr(transparent)]
 #[derive(Debug, Default)]
-pub(crate) struct Note(AtomicU64);
+pub(crate) struct OneWayNote(AtomicU64);
 
-impl Note {
+impl OneWayNote {
     /// Release: what this end did before is done for whoever reads it.
     pub(super) fn say(&self, word: Word) {
         let (kind, number, value) = match word {
@@ -89,7 +89,7 @@ impl Note {
 }
 
 #[cfg(test)]
-impl Note {
+impl OneWayNote {
     /// What a peer may write.
     pub(super) fn scribble(&self, word: u64) {
         self.0.store(word, Ordering::Relaxed);
@@ -168,24 +168,24 @@ struct Done {
     settled: Option<u32>,
 }
 
-/// The end that bytes come to. Call [`next`](Receiver::next) after each receive that left nothing unread, do as it says, and say so
-/// ([`done`](Receiver::done)).
+/// The end that bytes come to. Call [`next`](ProofReceiver::next) after each receive that left nothing unread, do as it says, and say so
+/// ([`done`](ProofReceiver::done)).
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub(crate) struct ProofReceiver {
     number: u32,
     last: Option<Done>,
     doing: Option<(Option<bool>, Option<u32>)>,
     bits: Bits,
 }
 
-impl Receiver {
+impl ProofReceiver {
     /// It has done nothing yet.
     pub(crate) fn new(need: Need) -> Self {
-        Receiver { number: 0, last: None, doing: None, bits: Bits::new(need) }
+        ProofReceiver { number: 0, last: None, doing: None, bits: Bits::new(need) }
     }
 
     /// What is to be done now, at that time (ns). `coin` is a fresh one.
-    pub(crate) fn next(&mut self, now: Counts, at: u64, coin: bool, peer: &Note) -> Act {
+    pub(crate) fn next(&mut self, now: Counts, at: u64, coin: bool, peer: &OneWayNote) -> Act {
         let word = peer.read();
         self.hear(word, at);
         self.doing = None;
@@ -208,7 +208,7 @@ impl Receiver {
     }
 
     /// That was done: what the kernel counted before, and after.
-    pub(crate) fn done(&mut self, before: Counts, after: Counts, at: u64, own: &Note) {
+    pub(crate) fn done(&mut self, before: Counts, after: Counts, at: u64, own: &OneWayNote) {
         let Some((bit, settled)) = self.doing.take() else { return };
         let sent = after.bare_out.wrapping_sub(before.bare_out);
         let is_as_meant = bit.is_none_or(|bit| sent == u32::from(bit));
@@ -262,11 +262,11 @@ struct Wanted {
 
 /// What the receiver says, read before this end's kernel is asked for its counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard(Word);
+pub(crate) struct HeardNote(Word);
 
-/// The end that sends. Call [`hear`](Sender::hear) before each send, then ask the kernel, and call [`next`](Sender::next).
+/// The end that sends. Call [`hear`](ProofSender::hear) before each send, then ask the kernel, and call [`next`](ProofSender::next).
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub(crate) struct ProofSender {
     takes_part: bool,
     /// Looks since a bit was last seen.
     in_vain: u32,
@@ -278,22 +278,30 @@ pub(crate) struct Sender {
     bits: Bits,
 }
 
-impl Sender {
+impl ProofSender {
     /// It takes no part yet.
     pub(crate) fn new(need: Need) -> Self {
         let bits = Bits::new(need);
         let (takes_part, is_receiver_sure) = (false, false);
-        Sender { takes_part, in_vain: 0, heard: 0, is_receiver_sure, wanted: None, undone: 0, bits }
+        ProofSender {
+            takes_part,
+            in_vain: 0,
+            heard: 0,
+            is_receiver_sure,
+            wanted: None,
+            undone: 0,
+            bits,
+        }
     }
 
     /// Takes part from now on.
-    pub(crate) fn begin(&mut self, own: &Note) {
+    pub(crate) fn begin(&mut self, own: &OneWayNote) {
         self.takes_part = true;
         own.say(Word::Ready);
     }
 
     /// Takes no part any more: nothing is to be put off.
-    pub(crate) fn rest(&mut self, own: &Note) {
+    pub(crate) fn rest(&mut self, own: &OneWayNote) {
         self.takes_part = false;
         own.say(Word::Nothing);
     }
@@ -309,28 +317,28 @@ impl Sender {
     }
 
     /// Whether the receiver says something new, for which this may be the moment.
-    pub(crate) fn is_news(&self, heard: Heard) -> bool {
+    pub(crate) fn is_news(&self, heard: HeardNote) -> bool {
         matches!(heard.0, Word::Did { number, .. } if number != self.heard)
     }
 
     /// Whether this end has counted what came of what the receiver did last, and sent nothing since.
-    pub(crate) fn is_counted(&self, heard: Heard, now: Counts) -> bool {
+    pub(crate) fn is_counted(&self, heard: HeardNote, now: Counts) -> bool {
         matches!(heard.0, Word::Did { number, bytes, .. } if number == self.heard && bytes == now.sent as u32)
     }
 
     /// What the receiver says.
-    pub(crate) fn hear(peer: &Note) -> Heard {
-        Heard(peer.read())
+    pub(crate) fn hear(peer: &OneWayNote) -> HeardNote {
+        HeardNote(peer.read())
     }
 
     /// Looks before a send, at that time (ns). `coin` is a fresh one. True if the moment is quiet, and the receiver did something.
     pub(crate) fn next(
         &mut self,
-        heard: Heard,
+        heard: HeardNote,
         now: Counts,
         at: u64,
         coin: bool,
-        own: &Note,
+        own: &OneWayNote,
     ) -> bool {
         self.in_vain = self.in_vain.saturating_add(1);
         let Word::Did { number, bytes, acted, is_own } = heard.0 else { return false };
@@ -350,7 +358,15 @@ impl Sender {
         true
     }
 
-    fn judge(&mut self, number: u32, acted: bool, now: Counts, at: u64, coin: bool, own: &Note) {
+    fn judge(
+        &mut self,
+        number: u32,
+        acted: bool,
+        now: Counts,
+        at: u64,
+        coin: bool,
+        own: &OneWayNote,
+    ) {
         let wanted = self.wanted.take();
         let is_next = |wanted: &Wanted| wanted.number.wrapping_add(1) & NUMBERS == number;
         let is_acknowledged = match wanted.filter(|wanted| acted && is_next(wanted)) {

@@ -3,7 +3,7 @@
 
 use super::chance::Chance;
 use super::coins::{Counts, Shown};
-use super::one_way::{Act, Note, Receiver, Sender, Word};
+use super::one_way::{Act, OneWayNote, ProofReceiver, ProofSender, Word};
 use super::proof::Need;
 use proptest::prelude::*;
 
@@ -54,25 +54,25 @@ const MILLISECOND: u64 = 1_000_000;
 
 /// Two processes, of which one believes that its bytes go to the other. What they say lies in the notes.
 struct Pair {
-    sender: Sender,
-    receiver: Receiver,
-    notes: [Note; 2],
+    sender: ProofSender,
+    receiver: ProofReceiver,
+    notes: [OneWayNote; 2],
     chance: Chance,
     now: u64,
 }
 
 impl Pair {
     fn new(seed: u64) -> Self {
-        let notes = <[Note; 2]>::default();
-        let mut sender = Sender::new(Need::Proof);
+        let notes = <[OneWayNote; 2]>::default();
+        let mut sender = ProofSender::new(Need::Proof);
         sender.begin(&notes[0]);
-        let (receiver, chance) = (Receiver::new(Need::Proof), Chance(seed));
+        let (receiver, chance) = (ProofReceiver::new(Need::Proof), Chance(seed));
         Pair { sender, receiver, notes, chance, now: 7 * MILLISECOND }
     }
 
     /// The sending process is about to send.
     fn send(&mut self, connection: &Connection) {
-        let heard = Sender::hear(&self.notes[1]);
+        let heard = ProofSender::hear(&self.notes[1]);
         let coin = self.chance.one_in(2);
         self.sender.next(heard, connection.at_sender(), self.now, coin, &self.notes[0]);
     }
@@ -151,9 +151,9 @@ fn an_end_that_needs_no_proof_takes_part_in_the_peers() {
         for end in 0..2 {
             let (mut pair, mut connection) = (Pair::new(seed), Connection::new());
             if end == 0 {
-                pair.receiver = Receiver::new(Need::Nothing);
+                pair.receiver = ProofReceiver::new(Need::Nothing);
             } else {
-                pair.sender = Sender::new(Need::Nothing);
+                pair.sender = ProofSender::new(Need::Nothing);
                 pair.sender.begin(&pair.notes[0]);
             }
             for _ in 0..120 {
@@ -350,8 +350,8 @@ fn who_does_not_have_the_other_end_cannot_tell_what_the_receiver_did() {
 
 #[test]
 fn acknowledgements_are_put_off_for_a_sender_that_takes_part_alone() {
-    let (mut connection, mut receiver) = (Connection::new(), Receiver::new(Need::Proof));
-    let notes = <[Note; 2]>::default();
+    let (mut connection, mut receiver) = (Connection::new(), ProofReceiver::new(Need::Proof));
+    let notes = <[OneWayNote; 2]>::default();
     for _ in 0..100 {
         connection.send(100);
         assert_eq!(receiver.next(connection.at_receiver(), 7, true, &notes[0]), Act::Nothing);
@@ -380,7 +380,7 @@ proptest! {
             Word::Counted { number, count: value },
             Word::Wants { number, bit: acted },
         ] {
-            let note = Note::default();
+            let note = OneWayNote::default();
             note.say(word);
             prop_assert_eq!(note.read(), word);
         }

@@ -2,7 +2,7 @@
 //! or that for bytes in [one direction](super::one_way).
 
 use super::coins::{Coins, Counts, Shown};
-use super::one_way::{Receiver, Sender};
+use super::one_way::{ProofReceiver, ProofSender};
 
 /// After so many looks in which no byte went the other way, bytes go in one direction.
 const ENOUGH: u32 = 32;
@@ -24,13 +24,13 @@ const MOST_WAITED: u64 = 40_000_000;
 
 /// Where a connection's bytes go.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum StreamWay {
     /// In both directions, or nobody knows yet.
     Both,
     /// To this end.
-    In(Receiver),
+    In(ProofReceiver),
     /// From this end.
-    Out(Sender),
+    Out(ProofSender),
 }
 
 /// What an end has to know of the other.
@@ -45,11 +45,11 @@ pub(crate) enum Need {
 /// Where they seem to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// See [`Way`].
+    /// See [`StreamWay`].
     Both,
-    /// See [`Way`].
+    /// See [`StreamWay`].
     In,
-    /// See [`Way`].
+    /// See [`StreamWay`].
     Out,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Seen {
 #[derive(Debug)]
 pub(crate) struct Proof {
     pub(crate) coins: Coins,
-    pub(crate) way: Way,
+    pub(crate) way: StreamWay,
     pub(crate) need: Need,
     last: Counts,
     since_in: u32,
@@ -76,7 +76,7 @@ impl Proof {
         let coins = Coins::new(now);
         Proof {
             coins,
-            way: Way::Both,
+            way: StreamWay::Both,
             need,
             last: now,
             since_in: 0,
@@ -98,8 +98,8 @@ impl Proof {
         let goes_often = is_back(&mut self.since_out, now.sent != self.last.sent);
         self.last = now;
         match self.way {
-            Way::In(_) if !goes_often => Seen::In,
-            Way::Out(_) if !comes_often => Seen::Out,
+            StreamWay::In(_) if !goes_often => Seen::In,
+            StreamWay::Out(_) if !comes_often => Seen::Out,
             _ if self.since_out >= ENOUGH && comes_often => Seen::In,
             _ if self.since_in >= ENOUGH && goes_often => Seen::Out,
             _ => Seen::Both,
@@ -109,7 +109,7 @@ impl Proof {
     /// Whether a send of so many bytes should wait for quiet moments: no other shows anything. One that the kernel may keep back
     /// does so only if it is large, for a small one would wait for what the receiver puts off.
     pub(crate) fn may_wait(&self, bytes: usize) -> bool {
-        let Way::Out(sender) = &self.way else { return false };
+        let StreamWay::Out(sender) = &self.way else { return false };
         let is_large = bytes >= LARGE;
         let patience = if is_large { IN_VAIN_LARGE } else { IN_VAIN };
         (sender.takes_part() || is_large)
@@ -129,7 +129,7 @@ impl Proof {
     fn is_hopeless(&self) -> bool {
         let is_done = self.waited == 0 || self.waits >= MOST_WAITS || self.waited >= MOST_WAITED;
         match &self.way {
-            Way::Out(sender) => !sender.takes_part() && self.looks > SOME_LOOKS && is_done,
+            StreamWay::Out(sender) => !sender.takes_part() && self.looks > SOME_LOOKS && is_done,
             _ => false,
         }
     }
@@ -138,9 +138,9 @@ impl Proof {
     pub(crate) fn shown(&mut self, coins: Shown) -> Shown {
         let shown = match (&self.way, self.need) {
             (_, Need::Nothing) => Shown::Same,
-            (Way::Both, _) => return coins,
-            (Way::In(receiver), _) => receiver.shown(),
-            (Way::Out(sender), _) => sender.shown(),
+            (StreamWay::Both, _) => return coins,
+            (StreamWay::In(receiver), _) => receiver.shown(),
+            (StreamWay::Out(sender), _) => sender.shown(),
         };
         self.looks += 1;
         if self.looks > MOST_LOOKS || self.is_hopeless() {
@@ -163,9 +163,13 @@ mod tests {
             let now = Counts { sent: sent + went, received: received + came, ..proof.last };
             seen = proof.look(now);
             match (seen, &proof.way) {
-                (Seen::In, Way::Both) => proof.way = Way::In(Receiver::new(proof.need)),
-                (Seen::Out, Way::Both) => proof.way = Way::Out(Sender::new(proof.need)),
-                (Seen::Both, _) => proof.way = Way::Both,
+                (Seen::In, StreamWay::Both) => {
+                    proof.way = StreamWay::In(ProofReceiver::new(proof.need))
+                }
+                (Seen::Out, StreamWay::Both) => {
+                    proof.way = StreamWay::Out(ProofSender::new(proof.need))
+                }
+                (Seen::Both, _) => proof.way = StreamWay::Both,
                 _ => {}
             }
         }
@@ -182,11 +186,11 @@ mod tests {
             (false, Some(MOST_WAITED), SOME_LOOKS, SOME_LOOKS),
         ] {
             let mut proof = Proof::new(now, Need::Proof);
-            let mut sender = Sender::new(Need::Proof);
+            let mut sender = ProofSender::new(Need::Proof);
             if takes_part {
                 sender.begin(&Default::default());
             }
-            proof.way = Way::Out(sender);
+            proof.way = StreamWay::Out(sender);
             waited.iter().for_each(|time| proof.waited(*time, false));
             let looks = (0..).take_while(|_| proof.shown(Shown::NotYet) == Shown::NotYet).count();
             assert!((least..=most).contains(&(looks as u32)), "{takes_part} {waited:?}: {looks}");
@@ -197,21 +201,21 @@ mod tests {
     fn a_large_send_waits_sooner_and_one_that_may_be_kept_back_only_then() {
         let now = Counts { sent: 5, received: 5, bare_out: 0, bare_in: 0 };
         let (note, silent) =
-            <(super::super::one_way::Note, super::super::one_way::Note)>::default();
+            <(super::super::one_way::OneWayNote, super::super::one_way::OneWayNote)>::default();
         for takes_part in [false, true] {
-            let mut sender = Sender::new(Need::Proof);
+            let mut sender = ProofSender::new(Need::Proof);
             if takes_part {
                 sender.begin(&note);
             }
             let mut proof = Proof::new(now, Need::Proof);
-            proof.way = Way::Out(sender);
+            proof.way = StreamWay::Out(sender);
             let mut first = [None; 2];
             for look in 0..100 {
                 for (first, bytes) in first.iter_mut().zip([100, LARGE]) {
                     *first = first.or(proof.may_wait(bytes).then_some(look));
                 }
-                if let Way::Out(sender) = &mut proof.way {
-                    sender.next(Sender::hear(&silent), now, 7, true, &note);
+                if let StreamWay::Out(sender) = &mut proof.way {
+                    sender.next(ProofSender::hear(&silent), now, 7, true, &note);
                 }
             }
             let small = takes_part.then_some(IN_VAIN);

@@ -48,7 +48,7 @@ pub struct Claim {
 
 /// How the token was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct TokenTaken {
     /// From a holder that died with it: what it protects may be half changed.
     pub(crate) from_the_dead: bool,
     /// From another process (D2).
@@ -59,7 +59,7 @@ pub struct Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It has the token.
-    Taken(Taken),
+    Taken(TokenTaken),
     /// Look again.
     Again,
     /// Wake all sleepers and look again.
@@ -109,7 +109,7 @@ impl Token {
 
     /// Takes the token if it is free: one atomic operation. Acquire.
     #[inline]
-    pub fn try_take(&self, claim: Claim) -> Result<Taken, Refused> {
+    pub fn try_take(&self, claim: Claim) -> Result<TokenTaken, Refused> {
         match self.word.compare_exchange(0, claim.thread, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(self.taken(claim, false)),
             Err(word) if word & KEPT == 0 && word & NUMBER == claim.thread => {
@@ -134,16 +134,16 @@ impl Token {
 
     /// The books, by who has the token.
     #[inline]
-    fn taken(&self, claim: Claim, from_the_dead: bool) -> Taken {
+    fn taken(&self, claim: Claim, from_the_dead: bool) -> TokenTaken {
         let before = self.process.load(Ordering::Relaxed);
         if before == claim.process {
-            return Taken { from_the_dead, swapped: false };
+            return TokenTaken { from_the_dead, swapped: false };
         }
         self.process.store(claim.process, Ordering::Relaxed);
         if before != 0 {
             self.swaps.store(self.swaps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         }
-        Taken { from_the_dead, swapped: before != 0 }
+        TokenTaken { from_the_dead, swapped: before != 0 }
     }
 
     /// One look of a claim that was refused. `ticket` is its own, none at first, kept between looks.

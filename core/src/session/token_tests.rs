@@ -1,13 +1,13 @@
 //! The token, one step at a time; `model.rs` has the interleavings.
 
-use super::token::{Claim, Refused, Step, Taken, Token, Wake};
+use super::token::{Claim, Refused, Step, Token, TokenTaken, Wake};
 
 const A: Claim = Claim { process: 10, thread: 10 };
 const A2: Claim = Claim { process: 10, thread: 11 };
 const B: Claim = Claim { process: 20, thread: 20 };
 const C: Claim = Claim { process: 30, thread: 30 };
-const CLEAN: Taken = Taken { from_the_dead: false, swapped: false };
-const SWAPPED: Taken = Taken { from_the_dead: false, swapped: true };
+const CLEAN: TokenTaken = TokenTaken { from_the_dead: false, swapped: false };
+const SWAPPED: TokenTaken = TokenTaken { from_the_dead: false, swapped: true };
 
 fn held_by(claim: Claim) -> Token {
     let token = Token::new();
@@ -77,7 +77,7 @@ fn a_dead_holder_is_noticed_and_the_first_in_the_queue_is_told() {
     let word = asleep(&token, C, &mut c);
     assert_eq!(token.waited_in_vain(C, c, word, |_| true), Step::Again);
     assert_eq!(token.waited_in_vain(C, c, word, |thread| thread != 10), Step::WakeAll);
-    let from_the_dead = Taken { from_the_dead: true, swapped: true };
+    let from_the_dead = TokenTaken { from_the_dead: true, swapped: true };
     assert_eq!(token.look(B, &mut b), Step::Taken(from_the_dead));
     assert_eq!(token.give_back(), Wake::All);
     assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
@@ -114,7 +114,7 @@ fn a_thread_of_the_image_before_is_dead_although_its_id_lives() {
     let mut ticket = None;
     let word = asleep(&token, A, &mut ticket);
     let step = token.waited_in_vain(A, ticket, word, |thread| thread < 1 << 22);
-    assert_eq!(step, Step::Taken(Taken { from_the_dead: true, swapped: false }));
+    assert_eq!(step, Step::Taken(TokenTaken { from_the_dead: true, swapped: false }));
 }
 
 #[test]

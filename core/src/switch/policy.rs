@@ -1,6 +1,6 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
-use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, ShmConfig, Swap};
+use crate::config::{Config, RdmaOperations, RdmaThreshold, ShmConfig, SocketRole, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
 use crate::registry;
@@ -139,7 +139,7 @@ pub(in crate::switch) fn may_leave_tcp() -> Result<(), Reason> {
 }
 
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
-pub(in crate::switch) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
+pub(in crate::switch) fn check(role: SocketRole, address: &SocketAddr) -> Result<(), Reason> {
     may_leave_tcp()?;
     match POLICY.get() {
         Some(policy) if !policy.config.enabled => Err(Reason::Off),
@@ -150,7 +150,7 @@ pub(in crate::switch) fn check(role: Role, address: &SocketAddr) -> Result<(), R
 }
 
 /// Whether a rule keeps a connection in this role, to or at this address, on TCP.
-pub(in crate::switch) fn forbids(role: Role, address: &SocketAddr) -> bool {
+pub(in crate::switch) fn forbids(role: SocketRole, address: &SocketAddr) -> bool {
     POLICY.get().is_some_and(|policy| !policy.config.allows(role, address))
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Caller {
 }
 
 /// What a caller said.
-pub(crate) enum Heard {
+pub(crate) enum CallerSaid {
     /// Nothing yet.
     Silence(Caller),
     /// So many bytes of the buffer, with sealed memory and two pipes.
@@ -52,21 +52,21 @@ impl Caller {
     }
 
     /// Takes what he says, without waiting.
-    pub(crate) fn hear(mut self, buffer: &mut [u8]) -> Heard {
+    pub(crate) fn hear(mut self, buffer: &mut [u8]) -> CallerSaid {
         match self.first(buffer) {
-            First::Nothing => Heard::Silence(self),
+            First::Nothing => CallerSaid::Silence(self),
             First::Packet(length, [Some(memory), Some(one), Some(other)], false)
                 if sealed::is_sealed(memory) && bell::may_be(one) && bell::may_be(other) =>
             {
                 // What is dropped with it are second descriptors of what is open here.
                 let _ = net::recv(self.connection(), &mut [], libc::MSG_DONTWAIT);
-                Heard::Message(length, [memory, one, other])
+                CallerSaid::Message(length, [memory, one, other])
             }
             First::Packet(_, passed, _) => {
                 self.leave_with(passed.into_iter().flatten());
-                Heard::Nonsense
+                CallerSaid::Nonsense
             }
-            First::End => Heard::Nonsense,
+            First::End => CallerSaid::Nonsense,
         }
     }
 
@@ -241,14 +241,15 @@ mod tests {
     fn a_message_comes_with_its_memory() {
         let listener = Listener::open();
         let (connector, memory, [one, other]) = (listener.call(), memory(), bells());
-        let Heard::Silence(caller) = Caller::accept(listener.0).unwrap().hear(&mut [0; 8]) else {
+        let CallerSaid::Silence(caller) = Caller::accept(listener.0).unwrap().hear(&mut [0; 8])
+        else {
             panic!("nothing was said yet")
         };
         assert_eq!((caller.pid, caller.uid), (std::process::id(), crate::sys::process::euid()));
         packet::send_passing(connector, b"hello", &[memory, one, other]).unwrap();
         file::close(connector);
         let mut buffer = [0; 8];
-        let Heard::Message(length, received) = caller.keep().hear(&mut buffer) else {
+        let CallerSaid::Message(length, received) = caller.keep().hear(&mut buffer) else {
             panic!("a message")
         };
         assert_eq!(&buffer[..length], b"hello");
@@ -270,8 +271,8 @@ mod tests {
                 });
                 loop {
                     match caller.hear(&mut [0; 8]) {
-                        Heard::Silence(again) => caller = again,
-                        Heard::Message(4, received) => {
+                        CallerSaid::Silence(again) => caller = again,
+                        CallerSaid::Message(4, received) => {
                             break received.into_iter().for_each(file::close)
                         }
                         _ => panic!("the end came first"),
@@ -296,12 +297,12 @@ mod tests {
             say(connector);
             file::close(connector);
             match caller.hear(&mut [0; 8]) {
-                Heard::Silence(_) => "silence",
-                Heard::Message(_, received) => {
+                CallerSaid::Silence(_) => "silence",
+                CallerSaid::Message(_, received) => {
                     received.into_iter().for_each(file::close);
                     "message"
                 }
-                Heard::Nonsense => "nonsense",
+                CallerSaid::Nonsense => "nonsense",
             }
         };
         let (slow, peers): (Vec<_>, Vec<_>) = (0..5).map(|_| lingering()).unzip();

@@ -115,7 +115,7 @@ impl Drop for HeldRank {
 #[must_use]
 pub struct HookCall {
     #[cfg(debug_assertions)]
-    outer: held::Held,
+    outer: held::HeldCounts,
 }
 
 impl HookCall {
@@ -149,11 +149,11 @@ pub(super) mod held {
     use std::cell::Cell;
 
     /// How many locks of each rank a thread has.
-    pub(super) type Held = [u8; LockRank::ALL.len()];
-    pub(super) const NONE: Held = [0; LockRank::ALL.len()];
+    pub(super) type HeldCounts = [u8; LockRank::ALL.len()];
+    pub(super) const NONE: HeldCounts = [0; LockRank::ALL.len()];
 
     thread_local! {
-        static HELD: Cell<Held> = const { Cell::new(NONE) };
+        static HELD: Cell<HeldCounts> = const { Cell::new(NONE) };
     }
 
     /// Ends the process if that is out of order.
@@ -179,7 +179,7 @@ pub(super) mod held {
         HELD.set(held);
     }
 
-    pub(super) fn exchange(held: Held) -> Held {
+    pub(super) fn exchange(held: HeldCounts) -> HeldCounts {
         HELD.replace(held)
     }
 

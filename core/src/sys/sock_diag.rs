@@ -9,7 +9,7 @@ pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
 /// What every question begins with (nlmsghdr).
 #[repr(C)]
-pub(super) struct Header {
+pub(super) struct QuestionHeader {
     length: u32,
     kind: u16,
     flags: u16,
@@ -17,20 +17,20 @@ pub(super) struct Header {
     pid: u32,
 }
 
-impl Header {
+impl QuestionHeader {
     /// The header of a `Question`, with a number that no other question has.
     pub(super) fn of<Question>() -> Self {
         Self::with_flags::<Question>(libc::NLM_F_REQUEST)
     }
 
-    /// The header of a [`Request`] for all sockets.
+    /// The header of a [`SocketQuestion`] for all sockets.
     pub(super) fn of_dump() -> Self {
-        Self::with_flags::<Request>(libc::NLM_F_REQUEST | libc::NLM_F_DUMP)
+        Self::with_flags::<SocketQuestion>(libc::NLM_F_REQUEST | libc::NLM_F_DUMP)
     }
 
     fn with_flags<Question>(flags: i32) -> Self {
         static SEQUENCE: AtomicU32 = AtomicU32::new(0);
-        Header {
+        QuestionHeader {
             length: size_of::<Question>() as u32,
             kind: SOCK_DIAG_BY_FAMILY,
             flags: flags as u16,
@@ -52,7 +52,7 @@ pub(super) fn send<Question>(fd: Fd, question: &Question) -> Result<()> {
 pub(super) fn ask<Question>(
     fd: Fd,
     question: &Question,
-    header: &Header,
+    header: &QuestionHeader,
     reply: &mut [u8; 1024],
 ) -> Result<usize> {
     send(fd, question)?;
@@ -89,8 +89,8 @@ impl SocketId {
 
 /// A question about TCP sockets (inet_diag_req_v2).
 #[repr(C)]
-pub(super) struct Request {
-    header: Header,
+pub(super) struct SocketQuestion {
+    header: QuestionHeader,
     family: u8,
     protocol: u8,
     extensions: u8,
@@ -99,17 +99,17 @@ pub(super) struct Request {
     id: SocketId,
 }
 
-impl Request {
+impl SocketQuestion {
     /// About those in states that a mask names.
-    pub(super) fn new(header: Header, family: u8, states: u32, id: SocketId) -> Self {
+    pub(super) fn new(header: QuestionHeader, family: u8, states: u32, id: SocketId) -> Self {
         let protocol = libc::IPPROTO_TCP as u8;
-        Request { header, family, protocol, extensions: 0, pad: 0, states, id }
+        SocketQuestion { header, family, protocol, extensions: 0, pad: 0, states, id }
     }
 }
 
 /// A TCP socket as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct SocketOwner {
     /// User who owns the socket.
     pub uid: u32,
     /// Inode; zero while no process has accepted the connection.
@@ -138,19 +138,19 @@ pub(crate) fn after_fork_in_child() {
 /// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network namespace of the socket
 /// `like`. Finds one that is bound to an interface if that is the loopback device, or `like` is bound to the same one, as
 /// both ends between link-local addresses are.
-pub(crate) fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
+pub(crate) fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<SocketOwner>> {
     const LOOPBACK: u32 = 1;
     let ask = |interface| KERNEL.with(like, |fd| lookup_through(fd, local, peer, interface))?;
     let mut found = ask(0)?;
     for interface in [net::bound_interface(like), LOOPBACK] {
-        if !found.is_some_and(Owner::is_connected) && interface != 0 {
+        if !found.is_some_and(SocketOwner::is_connected) && interface != 0 {
             found = ask(interface)?.or(found);
         }
     }
     Ok(found)
 }
 
-impl Owner {
+impl SocketOwner {
     /// False for a listener.
     pub(crate) fn is_connected(self) -> bool {
         const LISTEN: u8 = 10;
@@ -163,7 +163,7 @@ fn lookup_through(
     local: SocketAddr,
     peer: SocketAddr,
     interface: u32,
-) -> Result<Option<Owner>> {
+) -> Result<Option<SocketOwner>> {
     // A dual-stack listener's connections are IPv6 sockets with IPv4-mapped addresses.
     let families = if local.is_ipv4() { [false, true].as_slice() } else { [true].as_slice() };
     let mut found = Ok(None);
@@ -201,16 +201,16 @@ fn id(local: SocketAddr, peer: SocketAddr, interface: u32, as_ipv6: bool) -> Soc
     }
 }
 
-fn ask_owner(fd: Fd, family: u8, id: SocketId) -> Result<Option<Owner>> {
-    let request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
+fn ask_owner(fd: Fd, family: u8, id: SocketId) -> Result<Option<SocketOwner>> {
+    let request = SocketQuestion::new(QuestionHeader::of::<SocketQuestion>(), family, u32::MAX, id);
     let mut reply = [0u8; 1024];
     let n = ask(fd, &request, &request.header, &mut reply)?;
     Ok(reply.get(..n).and_then(decode))
 }
 
 /// The kernel's answer: nlmsghdr, inet_diag_msg, attributes.
-fn decode(reply: &[u8]) -> Option<Owner> {
-    const MESSAGE: usize = size_of::<Header>();
+fn decode(reply: &[u8]) -> Option<SocketOwner> {
+    const MESSAGE: usize = size_of::<QuestionHeader>();
     const COOKIE: usize = MESSAGE + 4 + size_of::<SocketId>() - 8;
     // After the cookie: expires, rqueue, wqueue, uid, inode.
     const UID: usize = COOKIE + 8 + 12;
@@ -221,7 +221,7 @@ fn decode(reply: &[u8]) -> Option<Owner> {
     if u16::from_ne_bytes([*reply.get(4)?, *reply.get(5)?]) != SOCK_DIAG_BY_FAMILY {
         return None;
     }
-    Some(Owner {
+    Some(SocketOwner {
         uid: word(UID)?,
         inode: word(UID + 4)?,
         cookie: u64::from(word(COOKIE)?) | u64::from(word(COOKIE + 4)?) << 32,
@@ -267,7 +267,7 @@ mod tests {
             // Nobody has this connection, but there is a listener for it.
             let nobody = SocketAddr::new(ours.ip(), 1);
             let found = lookup(connector.as_raw_fd(), theirs, nobody).unwrap();
-            assert!(!found.is_some_and(Owner::is_connected));
+            assert!(!found.is_some_and(SocketOwner::is_connected));
         }
     }
 

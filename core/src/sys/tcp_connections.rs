@@ -1,7 +1,7 @@
 //! The TCP connections of this process's network namespace, by their states, all at once. The sockets of connections
 //! that are over, of which a busy server's host may have 100,000, are passed over in the kernel.
 
-use super::sock_diag::{open, send, Header, Request, SocketId, SOCK_DIAG_BY_FAMILY};
+use super::sock_diag::{open, send, QuestionHeader, SocketId, SocketQuestion, SOCK_DIAG_BY_FAMILY};
 use super::{file, net, Errno, Fd, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -32,7 +32,7 @@ pub(crate) fn in_states(states: &[u8]) -> Result<Vec<TcpConnection>> {
 }
 
 fn dump(fd: Fd, family: u8, states: u32, found: &mut Vec<TcpConnection>) -> Result<()> {
-    send(fd, &Request::new(Header::of_dump(), family, states, SocketId::ANY))?;
+    send(fd, &SocketQuestion::new(QuestionHeader::of_dump(), family, states, SocketId::ANY))?;
     // The kernel fills no more than this at a time.
     let mut buffer = vec![0; 32 << 10];
     loop {
@@ -61,7 +61,7 @@ fn take_in(mut messages: &[u8], found: &mut Vec<TcpConnection>) -> Result<bool> 
 
 /// The first message: what it is, what is in it, and what comes after it.
 fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    const HEADER: usize = size_of::<Header>();
+    const HEADER: usize = size_of::<QuestionHeader>();
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
     let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();

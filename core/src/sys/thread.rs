@@ -11,29 +11,29 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) const MOST_NOTES: usize = 8;
 
 /// A note of something that the thread holds.
-pub(crate) struct Note {
+pub(crate) struct ThreadNote {
     /// What it is about; null if there is none.
     pub(crate) about: Cell<*const ()>,
     /// What is found there while the thread holds it. If it is not found, that is gone.
     pub token: Cell<*const ()>,
 }
 
-impl Note {
-    const fn none() -> Note {
-        Note { about: Cell::new(ptr::null()), token: Cell::new(ptr::null()) }
+impl ThreadNote {
+    const fn none() -> ThreadNote {
+        ThreadNote { about: Cell::new(ptr::null()), token: Cell::new(ptr::null()) }
     }
 }
 
 struct Thread {
     id: Cell<u32>,
-    notes: [Note; MOST_NOTES],
+    notes: [ThreadNote; MOST_NOTES],
     /// The signal mask of the program, while signals are held back between naps.
     mask: Cell<Option<u64>>,
 }
 
 thread_local! {
     static THREAD: Thread =
-        const { Thread { id: Cell::new(0), notes: [const { Note::none() }; MOST_NOTES], mask: Cell::new(None) } };
+        const { Thread { id: Cell::new(0), notes: [const { ThreadNote::none() }; MOST_NOTES], mask: Cell::new(None) } };
 }
 
 /// What is kept for the calling thread. It exists as long as the thread.
@@ -120,7 +120,7 @@ pub(crate) fn set_nap_mask(mask: Option<u64>) -> Option<u64> {
 
 /// Calls `with` with the thread's notes.
 #[inline(always)]
-pub(crate) fn with_notes<T>(with: impl FnOnce(&[Note; MOST_NOTES]) -> T) -> T {
+pub(crate) fn with_notes<T>(with: impl FnOnce(&[ThreadNote; MOST_NOTES]) -> T) -> T {
     // SAFETY: the thread is there.
     with(unsafe { &(*thread()).notes })
 }

@@ -145,7 +145,8 @@ impl Connection {
         connection: &registry::Connection,
         sharing: &Sharing,
     ) -> Self {
-        let traffic = |t: &registry::Traffic| Traffic { bytes: t.bytes, messages: t.messages };
+        let traffic =
+            |t: &registry::DirectionTraffic| Traffic { bytes: t.bytes, messages: t.messages };
         Connection {
             fd: connection.fd,
             local: connection.local,

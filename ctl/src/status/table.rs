@@ -126,7 +126,9 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanshim_core::registry::{ControlStatus, Provider, State, Traffic, TransferStatus};
+    use sanshim_core::registry::{
+        ControlStatus, DirectionTraffic, Provider, State, TransferStatus,
+    };
     use sanshim_core::session::Mode;
 
     const NO_SESSION: TransferStatus = TransferStatus {
@@ -154,8 +156,8 @@ mod tests {
             reason,
             state: State::Established,
             session: None,
-            sent: Traffic { bytes: u64::MAX, messages: 1234 },
-            received: Traffic { bytes: 1999, messages: 999 },
+            sent: DirectionTraffic { bytes: u64::MAX, messages: 1234 },
+            received: DirectionTraffic { bytes: 1999, messages: 999 },
             wakeups_sent: 5,
             wakeups_avoided: 81_000_000,
             wakeups_received: 7,

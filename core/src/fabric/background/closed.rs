@@ -3,7 +3,7 @@
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper;
-use crate::fabric::link::{Closed, Link, Tell, CLOSED_LINKS};
+use crate::fabric::link::{ClosedLink, Link, Tell, CLOSED_LINKS};
 use crate::fabric::sharing::invitations;
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
@@ -15,7 +15,7 @@ const ON_ITS_WAY: u64 = 60_000_000_000;
 /// How long (ns) the exit of the process waits until relatives have taken control of what they use.
 const LEAVING: u64 = 1_000_000_000;
 
-impl Closed {
+impl ClosedLink {
     /// True while fork relatives use it.
     fn is_used(&self) -> bool {
         self.users.as_ref().is_some_and(|users| users.are_there())
@@ -78,7 +78,7 @@ pub(super) fn end_closed() -> bool {
     }
     let left = !closed.is_empty();
     drop(closed);
-    over.into_iter().for_each(Closed::dismiss);
+    over.into_iter().for_each(ClosedLink::dismiss);
     left
 }
 

@@ -1,16 +1,16 @@
 //! Devices that were removed: their connections end, and what was made of them is given back.
 
-use crate::fabric::link::{ended, former_links, Port};
+use crate::fabric::link::{ended, former_links, LinkPort};
 use crate::fabric::sharing::invitations;
 use crate::fabric::{adapters, helper, meeting};
 
 /// Ports whose devices were removed, and which links still use. The helper's.
 #[derive(Default)]
-pub(super) struct Retired(Vec<&'static Port>);
+pub(super) struct Retired(Vec<&'static LinkPort>);
 
 impl Retired {
     /// The device of a port was removed: its connections end.
-    pub(super) fn add(&mut self, port: &'static Port) {
+    pub(super) fn add(&mut self, port: &'static LinkPort) {
         let device = &port.device;
         log::warn!("the RDMA device of {} was removed: its connections end", device.local);
         let watched = [device.descriptor(), device.removal()];

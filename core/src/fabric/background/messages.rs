@@ -2,13 +2,13 @@
 
 use crate::fabric::adapters;
 use crate::fabric::link::former_links;
-use crate::fabric::mailbox::Message;
+use crate::fabric::mailbox::HelperMessage;
 
 /// Does what a message asks for. (Look: whatever it is, the round comes to it.)
-pub(super) fn heed(message: &Message) {
+pub(super) fn heed(message: &HelperMessage) {
     match message {
-        Message::Look => {}
-        Message::Want { link, invitation } => {
+        HelperMessage::Look => {}
+        HelperMessage::Want { link, invitation } => {
             for port in adapters::in_use() {
                 port.each_link(|one| {
                     if one.id() == *link {
@@ -17,7 +17,7 @@ pub(super) fn heed(message: &Message) {
                 });
             }
         }
-        Message::Take { link } => {
+        HelperMessage::Take { link } => {
             former_links::find(*link).iter().for_each(|one| one.take_back());
         }
     }

@@ -8,8 +8,8 @@ use super::devices::Retired;
 use super::{calls, closed, messages};
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
-use crate::fabric::helper::{self, Helper, Told, Work};
-use crate::fabric::link::{ended, former_links, Link, Port, Tell};
+use crate::fabric::helper::{self, Helper, HelperWork, Told};
+use crate::fabric::link::{ended, former_links, Link, LinkPort, Tell};
 use crate::fabric::meeting;
 use crate::fabric::sharing::invitations;
 use crate::sys::{handlers, process};
@@ -44,7 +44,7 @@ struct Rounds {
 
 /// What the helper is for, before it is needed.
 pub(in crate::fabric) fn install(calls: HelperCalls) {
-    helper::install(Work { run, reachable: calls.reachable });
+    helper::install(HelperWork { run, reachable: calls.reachable });
     calls::set(calls);
 }
 
@@ -138,7 +138,7 @@ impl Rounds {
     }
 
     /// Counts how long the program has not looked by itself; true if it did.
-    fn note_looks(&mut self, ports: &[&'static Port], told: &Told) -> bool {
+    fn note_looks(&mut self, ports: &[&'static LinkPort], told: &Told) -> bool {
         let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.device.looks()));
         let looked = now != self.looks;
         self.looks = now;
@@ -152,7 +152,7 @@ impl Rounds {
 
     fn look_after_links(
         &mut self,
-        ports: &[&'static Port],
+        ports: &[&'static LinkPort],
         told: &Told,
         looked: bool,
         program_stopped_polling: bool,
@@ -191,7 +191,7 @@ impl Rounds {
 }
 
 /// Takes what has completed over a port.
-fn catch_up(port: &Port) {
+fn catch_up(port: &LinkPort) {
     let device = &port.device;
     let woken = device.woken();
     device.take_notice();

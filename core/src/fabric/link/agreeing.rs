@@ -5,10 +5,10 @@ use super::body::Body;
 use super::controller::Controller;
 use super::outgoing::Tell;
 use super::state::{stage, Link};
-use crate::fabric::frame::Kind;
+use crate::fabric::frame::FrameKind;
 use crate::fabric::helper;
 use crate::provider::interface::Error;
-use crate::provider::shm::{Geometry, Role, Segment, State};
+use crate::provider::shm::{AgreementState, Geometry, Role, Segment};
 use crate::sys::{file, process};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::SeqCst;
@@ -23,7 +23,7 @@ impl Link {
         let made = Segment::create(geometry).map_err(|_| Error::InsufficientResources);
         let (segment, fd) = made?;
         file::close(fd);
-        segment.agreement().decide(State::Taken);
+        segment.agreement().decide(AgreementState::Taken);
         self.give_segment(segment, role);
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Link {
             Role::Acceptor => stage::OPEN,
         };
         if self.stage.compare_exchange(stage::MADE, now, SeqCst, SeqCst).is_ok() {
-            self.note(Kind::Entered);
+            self.note(FrameKind::Entered);
         }
     }
 
@@ -91,7 +91,7 @@ impl Link {
         let refused =
             |from| self.stage.compare_exchange(from, stage::REFUSED, SeqCst, SeqCst).is_ok();
         if refused(stage::MADE) || refused(stage::ENTERED) {
-            self.note(Kind::Refused);
+            self.note(FrameKind::Refused);
         }
     }
 
@@ -113,7 +113,7 @@ impl Link {
             controller.ask_to_withdraw();
             return self.kick_owner();
         }
-        self.note(Kind::Withdraw);
+        self.note(FrameKind::Withdraw);
     }
 
     /// Heeds that the connector's end wants to go back; false if that makes no sense. If this end entered, its word that it
@@ -141,13 +141,15 @@ impl Link {
         }
     }
 
-    pub(super) fn note(&self, kind: Kind) {
+    pub(super) fn note(&self, kind: FrameKind) {
         self.due.fetch_or(1 << kind as u32, SeqCst);
         self.push(Tell::Due);
     }
 
     /// True if both ends use it, as the relatives' memory says, which this process's copy may not.
     pub(in crate::fabric) fn is_taken(&self) -> bool {
-        self.body.get().is_some_and(|body| body.segment.agreement().state() == State::Settled)
+        self.body
+            .get()
+            .is_some_and(|body| body.segment.agreement().state() == AgreementState::Settled)
     }
 }

@@ -1,7 +1,7 @@
 //! The end's segment, which is only known once a link is in use, and what both ends publish there.
 
 use super::controller::Controller;
-use crate::fabric::frame::State;
+use crate::fabric::frame::FrameState;
 use crate::provider::shm::{Asked, Role, Segment, SendingSide};
 use crate::session::DirectionState;
 use std::sync::atomic::AtomicPtr;
@@ -26,7 +26,7 @@ impl Body {
         self.segment.side(self.role.peer()).sending.0.stalled.load(Relaxed) != 0
     }
 
-    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is
+    /// A stamp of what is to reach the peer, if that is all up to there: see [`SendingSide::stamp`]. What is recalled is
     /// not; how this end ends is, unless TCP tells it.
     pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
         let [own, peer] = self.words();
@@ -35,7 +35,7 @@ impl Body {
         }
         let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
         let is_tcps = own.left && peer.is_final();
-        let ends = if is_tcps { 0 } else { u64::from(finished & State::FINISHED_BITS) << 58 };
+        let ends = if is_tcps { 0 } else { u64::from(finished & FrameState::FINISHED_BITS) << 58 };
         SendingSide::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
     }
 

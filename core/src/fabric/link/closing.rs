@@ -20,7 +20,7 @@ pub(crate) trait Users: Send {
 }
 
 /// A link that its program closed.
-pub(in crate::fabric) struct Closed {
+pub(in crate::fabric) struct ClosedLink {
     pub(in crate::fabric) link: Arc<Link>,
     pub(in crate::fabric) users: Option<Box<dyn Users>>,
     /// Clock (ns) when it was, or when they last used it.
@@ -28,7 +28,7 @@ pub(in crate::fabric) struct Closed {
 }
 
 /// Links that were closed and have not ended.
-pub(in crate::fabric) static CLOSED_LINKS: RankedMutex<Vec<Closed>> =
+pub(in crate::fabric) static CLOSED_LINKS: RankedMutex<Vec<ClosedLink>> =
     RankedMutex::new(LockRank::ClosedLinks, Vec::new());
 
 /// In a fork child: those are the parent's, which alone keeps TCP's ends back.
@@ -55,7 +55,7 @@ impl Link {
         if !helper::is_there() {
             return;
         }
-        CLOSED_LINKS.lock().push(Closed { link: self.clone(), users, since: time::now() });
+        CLOSED_LINKS.lock().push(ClosedLink { link: self.clone(), users, since: time::now() });
         helper::set_busy(true);
         self.notify_helper();
         helper::wake();

@@ -1,8 +1,8 @@
 //! Taking what has completed over a port, for all its links: who it is for goes on with it.
 
 use super::outgoing::Tell;
-use super::state::{Link, Port};
-use crate::fabric::port::Event;
+use super::state::{Link, LinkPort};
+use crate::fabric::port::PairEvent;
 use crate::sys::{process, time};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -14,7 +14,7 @@ const NAP: u64 = 100_000;
 /// How often, with a pause, a fork relative looks whether the owner took what had arrived.
 const CATCH_UP: u32 = 1000;
 
-impl Port {
+impl LinkPort {
     /// Takes what has completed, unless another thread is at it (false).
     #[inline]
     pub(in crate::fabric) fn poll(&self) -> bool {
@@ -71,16 +71,16 @@ impl Link {
 
     /// What completed of a queue pair of its. By who takes the port's completions.
     #[inline]
-    fn heed(&self, number: u64, event: Event<'_>) {
+    fn heed(&self, number: u64, event: PairEvent<'_>) {
         if self.wire().is_none_or(|wire| wire.number() != number) {
             // Of one that another took the place of.
             return;
         }
         match event {
-            Event::Sent(request) => self.completed(request),
-            Event::Arrived(frame) => self.arrived(frame),
-            Event::Failed(_) if self.ends_on_its_way() => {}
-            Event::Failed(why) => self.fail(why),
+            PairEvent::Sent(request) => self.completed(request),
+            PairEvent::Arrived(frame) => self.arrived(frame),
+            PairEvent::Failed(_) if self.ends_on_its_way() => {}
+            PairEvent::Failed(why) => self.fail(why),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which of the processes that share a link controls it: has its queue pair (D2). In memory that they
 //! share and the peer cannot reach; what the others need to go on where it stopped.
 
-use crate::fabric::mailbox::Address;
+use crate::fabric::mailbox::MailboxAddress;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -38,7 +38,7 @@ const WISHED: u64 = 1;
 
 /// How far both directions had come when control was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fabric) struct Progress {
+pub(in crate::fabric) struct ControlProgress {
     /// Next message to be sent.
     pub(in crate::fabric) next_out: u32,
     /// Bytes of the send buffer that were sent.
@@ -51,13 +51,13 @@ pub(in crate::fabric) struct Progress {
 
 impl Controller {
     /// The process that makes the link controls it.
-    pub(in crate::fabric) fn begin(&self, mailbox: Address, pid: u32) {
+    pub(in crate::fabric) fn begin(&self, mailbox: MailboxAddress, pid: u32) {
         self.pid.store(pid, Relaxed);
         self.mailbox.store(mailbox, SeqCst);
     }
 
     /// By the controlling process, which sends and takes nothing any more. Release.
-    pub(in crate::fabric) fn give(&self, to: Address, pid: u32, progress: Progress) {
+    pub(in crate::fabric) fn give(&self, to: MailboxAddress, pid: u32, progress: ControlProgress) {
         self.next_out.store(progress.next_out, Relaxed);
         self.bytes_out.store(progress.bytes_out, Relaxed);
         self.next_in.store(progress.next_in, Relaxed);
@@ -70,18 +70,18 @@ impl Controller {
     }
 
     /// Who has that mailbox wants control. False: it was promised to somebody.
-    pub(in crate::fabric) fn wish(&self, own: Address) -> bool {
+    pub(in crate::fabric) fn wish(&self, own: MailboxAddress) -> bool {
         let wish = |heir| (heir & WISHED != 0 || heir == 0).then_some(own);
         self.heir.fetch_update(SeqCst, SeqCst, wish).is_ok()
     }
 
     /// It does not any more; without effect on a promise.
-    pub(in crate::fabric) fn withdraw(&self, own: Address) {
+    pub(in crate::fabric) fn withdraw(&self, own: MailboxAddress) {
         let _ = self.heir.compare_exchange(own, 0, SeqCst, SeqCst);
     }
 
     /// By the controlling process, which begins to move: false if that process wants control no more.
-    pub(in crate::fabric) fn promise(&self, to: Address) -> bool {
+    pub(in crate::fabric) fn promise(&self, to: MailboxAddress) -> bool {
         self.heir.compare_exchange(to, to & !WISHED, SeqCst, SeqCst).is_ok()
     }
 
@@ -92,12 +92,12 @@ impl Controller {
     }
 
     /// True once it was promised to who has that mailbox, or given.
-    pub(in crate::fabric) fn is_bound_for(&self, own: Address) -> bool {
+    pub(in crate::fabric) fn is_bound_for(&self, own: MailboxAddress) -> bool {
         // In the order in which they are changed.
         self.heir.load(SeqCst) == own & !WISHED || self.mailbox.load(SeqCst) == own
     }
 
-    fn remember(&self, mailbox: Address) {
+    fn remember(&self, mailbox: MailboxAddress) {
         let is_known = self.before().any(|one| one == mailbox);
         if !is_known {
             let free = self.before.iter().find(|one| one.load(Relaxed) == 0);
@@ -106,19 +106,19 @@ impl Controller {
     }
 
     /// Those who had control before.
-    pub(in crate::fabric) fn before(&self) -> impl Iterator<Item = Address> + '_ {
+    pub(in crate::fabric) fn before(&self) -> impl Iterator<Item = MailboxAddress> + '_ {
         self.before.iter().map(|one| one.load(Relaxed)).filter(|one| *one != 0)
     }
 
     /// That one is gone.
-    pub(in crate::fabric) fn forget(&self, mailbox: Address) {
+    pub(in crate::fabric) fn forget(&self, mailbox: MailboxAddress) {
         for one in &self.before {
             let _ = one.compare_exchange(mailbox, 0, Relaxed, Relaxed);
         }
     }
 
     /// Who has control. Acquire.
-    pub(in crate::fabric) fn mailbox(&self) -> Address {
+    pub(in crate::fabric) fn mailbox(&self) -> MailboxAddress {
         self.mailbox.load(Acquire)
     }
 
@@ -127,8 +127,8 @@ impl Controller {
     }
 
     /// By who was given control.
-    pub(in crate::fabric) fn progress(&self) -> Progress {
-        Progress {
+    pub(in crate::fabric) fn progress(&self) -> ControlProgress {
+        ControlProgress {
             next_out: self.next_out.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
             next_in: self.next_in.load(Relaxed),

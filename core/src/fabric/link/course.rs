@@ -19,12 +19,12 @@ pub(super) const ARRIVES: u32 = 4;
 
 /// A number and a cookie, changed and read by different threads.
 #[derive(Default)]
-pub(super) struct Target {
+pub(super) struct SharedTarget {
     number: AtomicU32,
     cookie: [AtomicU64; 2],
 }
 
-impl Target {
+impl SharedTarget {
     pub(super) fn set(&self, number: u16, cookie: Cookie) {
         self.cookie[0].store(cookie[0], Relaxed);
         self.cookie[1].store(cookie[1], Relaxed);
@@ -44,11 +44,11 @@ pub(super) struct Moving {
     /// Move or Moved was sent, or the new queue pair is not connected: nothing may be sent.
     pub(super) sealed: AtomicBool,
     /// Where the peer is to come to; and whom to give control.
-    pub(super) ours: Target,
+    pub(super) ours: SharedTarget,
     pub(super) heir: AtomicU64,
     pub(super) heir_pid: AtomicU32,
     /// Where the peer is.
-    pub(super) theirs: Target,
+    pub(super) theirs: SharedTarget,
     /// The queue pair in use ended meanwhile.
     pub(super) broken: AtomicBool,
     /// Clock (ns) when that was told.

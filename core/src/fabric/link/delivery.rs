@@ -4,7 +4,7 @@
 use super::controller::Controller;
 use super::outgoing::Tell;
 use super::state::{stage, Link};
-use crate::fabric::frame::State;
+use crate::fabric::frame::FrameState;
 use crate::fabric::helper;
 use crate::sys::{hidden, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -17,7 +17,7 @@ impl Link {
         }
         let unsent = self.body.get().is_some_and(|body| {
             let sending = &body.segment.side(body.role).sending.0;
-            let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
+            let finished = sending.finished.load(Acquire) & FrameState::FINISHED_BITS;
             let is_unsent = || {
                 self.has_message(body) || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
             };

@@ -2,14 +2,14 @@
 //! picture of it, where they belong.
 //!
 //! A receiver to which much has come in frames registers that picture, makes it reachable for its peer
-//! alone, and says so ([`Kind::Ring`]). From then on the sender writes there, out of its own send buffer,
-//! and tells how much ([`Kind::Written`]): nobody copies. Both registrations last as long as the link.
+//! alone, and says so ([`FrameKind::Ring`]). From then on the sender writes there, out of its own send buffer,
+//! and tells how much ([`FrameKind::Written`]): nobody copies. Both registrations last as long as the link.
 //! Where there is no memory to pin, or no remote access, bytes go on coming in frames.
 
 use super::body::Body;
-use super::sender::{Full, Sender};
+use super::sender::{Full, LinkSender};
 use super::state::Link;
-use crate::fabric::frame::Kind;
+use crate::fabric::frame::FrameKind;
 use crate::provider::interface::client::MemoryRegion;
 use crate::provider::interface::{Error, Flags, Limits, MemoryPiece, RemoteAccess, RemoteMemory};
 use crate::provider::shm::Role;
@@ -30,12 +30,12 @@ impl Link {
             && self.port().device.limits.flags & Limits::BIND != 0
             && self.wire().is_some_and(|wire| !wire.direct.considered.swap(true, SeqCst))
         {
-            self.note(Kind::Ring);
+            self.note(FrameKind::Ring);
         }
     }
 
     /// Registers our picture of the peer's send buffer and tells the peer.
-    pub(super) fn offer(&self, out: &mut Sender, body: &Body) -> Result<(), Full> {
+    pub(super) fn offer(&self, out: &mut LinkSender, body: &Body) -> Result<(), Full> {
         let (at, size) = ring(body, body.role.peer());
         let wire = self.wire().ok_or(Full)?;
         if wire.rings(out).theirs.is_none() {
@@ -62,7 +62,7 @@ impl Link {
         }
         let token = wire.rings(out).theirs.as_ref().map_or(0, |(_, token)| *token);
         let (address, token) = ((at as u64).to_le_bytes(), token.to_le_bytes());
-        self.send(out, Kind::Ring, &[&address, &token])
+        self.send(out, FrameKind::Ring, &[&address, &token])
     }
 
     /// Takes the memory that the peer lets us write to; false if that makes no sense.
@@ -86,7 +86,7 @@ impl Link {
     /// and tells it; how many. `None`: in a frame.
     pub(super) fn write(
         &self,
-        out: &mut Sender,
+        out: &mut LinkSender,
         body: &Body,
         from: *mut u8,
         length: usize,
@@ -112,7 +112,7 @@ impl Link {
 
     fn write_and_tell(
         &self,
-        out: &mut Sender,
+        out: &mut LinkSender,
         segment: MemoryPiece,
         to: RemoteMemory,
         length: usize,
@@ -127,12 +127,12 @@ impl Link {
         }
         self.begun(out, number, tells);
         // Where this finds no room, the same bytes are written once more.
-        self.send(out, Kind::Written, &[&(length as u32).to_le_bytes()])?;
+        self.send(out, FrameKind::Written, &[&(length as u32).to_le_bytes()])?;
         Ok(length)
     }
 
     /// Whether the next request tells of its end, and how that is said.
-    fn flags(&self, out: &Sender) -> (bool, Flags) {
+    fn flags(&self, out: &LinkSender) -> (bool, Flags) {
         let tells = self.is_to_tell(out);
         (tells, if tells { Flags::NONE } else { Flags::SILENT })
     }

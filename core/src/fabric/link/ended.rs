@@ -1,7 +1,7 @@
 //! Queue pairs that ended. Each is kept until what had arrived for it was taken: the port's buffers that hold that would be
 //! lost with it.
 
-use super::state::{Link, Port};
+use super::state::{Link, LinkPort};
 use super::wire::Wire;
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
@@ -36,6 +36,6 @@ pub(in crate::fabric) fn let_go() -> bool {
 }
 
 /// The device of a port was removed. By the helper.
-pub(in crate::fabric) fn forget_port(port: &Port) {
+pub(in crate::fabric) fn forget_port(port: &LinkPort) {
     ENDED.lock().retain(|(_, link, _)| !std::ptr::eq(link.port(), port));
 }

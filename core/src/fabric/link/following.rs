@@ -4,7 +4,7 @@ use super::course;
 use super::outgoing::Tell;
 use super::state::Link;
 use super::wire::Wire;
-use crate::fabric::frame::Kind;
+use crate::fabric::frame::FrameKind;
 use crate::fabric::{helper, request};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
@@ -62,9 +62,9 @@ impl Link {
                 break;
             }
         }
-        self.due.fetch_and(!(1 << Kind::Move as u32), SeqCst);
+        self.due.fetch_and(!(1 << FrameKind::Move as u32), SeqCst);
         self.moving.sealed.store(false, SeqCst);
-        self.note(Kind::Moved);
+        self.note(FrameKind::Moved);
         helper::wake();
         true
     }
@@ -169,7 +169,7 @@ impl Link {
             self.moving.broken.store(false, Relaxed);
             self.returning.begin_anew();
             // It may have been noted just when this end gave way.
-            self.due.fetch_and(!(1 << Kind::Move as u32), SeqCst);
+            self.due.fetch_and(!(1 << FrameKind::Move as u32), SeqCst);
             self.moving.course.store(course::ARRIVES, SeqCst);
         });
         self.enter(number);

@@ -2,7 +2,7 @@
 //! are, as control may come back.
 
 use super::ended;
-use super::state::{Link, Port};
+use super::state::{Link, LinkPort};
 use super::wire::Wire;
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
@@ -57,6 +57,6 @@ pub(in crate::fabric) fn end_replaced() -> bool {
 }
 
 /// The device of a port was removed. By the helper.
-pub(in crate::fabric) fn forget_port(port: &Port) {
+pub(in crate::fabric) fn forget_port(port: &LinkPort) {
     REPLACED_PAIRS.lock().retain(|(_, link, _)| !std::ptr::eq(link.port(), port));
 }

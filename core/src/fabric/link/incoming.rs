@@ -2,8 +2,8 @@
 
 use super::body::Body;
 use super::outgoing::Tell;
-use super::state::{stage, Link, Receiver};
-use crate::fabric::frame::{self, Kind, State};
+use super::state::{stage, CompletionTaker, Link};
+use crate::fabric::frame::{self, FrameKind, FrameState};
 use crate::provider::interface::Error;
 use crate::session::HEADER_SIZE;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// A frame that may not come, or not with that.
 struct Wrong;
 
-impl Receiver {
+impl CompletionTaker {
     /// No more may come for the send buffer than it holds.
     fn check_room(&self, body: &Body, count: u64) -> Result<(), Wrong> {
         let size = u64::from(body.segment.geometry().send_buffer);
@@ -91,34 +91,39 @@ impl Link {
         }
     }
 
-    fn apply(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
+    fn apply(&self, kind: FrameKind, state: &FrameState, payload: &[u8]) -> Result<(), Wrong> {
         let if_sensible = |makes_sense| if makes_sense { Ok(()) } else { Err(Wrong) };
         match kind {
-            Kind::Entered => if_sensible(self.peer_entered()),
-            Kind::Refused => if_sensible(self.note_refused()),
-            Kind::Withdraw => if_sensible(self.heed_withdrawal()),
-            Kind::Move => if_sensible(self.heed_move(payload)),
-            Kind::Moved => if_sensible(self.heed_moved()),
-            Kind::Ring => if_sensible(self.take_ring(payload)),
-            Kind::State
-            | Kind::Message
-            | Kind::Bytes
-            | Kind::Written
-            | Kind::Turned
-            | Kind::Left
-            | Kind::Ask
-            | Kind::Answer => self.apply_in_use(kind, state, payload),
+            FrameKind::Entered => if_sensible(self.peer_entered()),
+            FrameKind::Refused => if_sensible(self.note_refused()),
+            FrameKind::Withdraw => if_sensible(self.heed_withdrawal()),
+            FrameKind::Move => if_sensible(self.heed_move(payload)),
+            FrameKind::Moved => if_sensible(self.heed_moved()),
+            FrameKind::Ring => if_sensible(self.take_ring(payload)),
+            FrameKind::State
+            | FrameKind::Message
+            | FrameKind::Bytes
+            | FrameKind::Written
+            | FrameKind::Turned
+            | FrameKind::Left
+            | FrameKind::Ask
+            | FrameKind::Answer => self.apply_in_use(kind, state, payload),
         }
     }
 
     /// What may come once both ends use the link.
-    fn apply_in_use(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
+    fn apply_in_use(
+        &self,
+        kind: FrameKind,
+        state: &FrameState,
+        payload: &[u8],
+    ) -> Result<(), Wrong> {
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(Wrong)?;
         let makes_sense = match kind {
-            Kind::Turned => self.peer_turned(body, payload),
-            Kind::Left => self.peer_left(body, payload),
-            Kind::Ask => self.peer_asks(body, state, payload),
-            Kind::Answer => self.peer_answers(body, payload),
+            FrameKind::Turned => self.peer_turned(body, payload),
+            FrameKind::Left => self.peer_left(body, payload),
+            FrameKind::Ask => self.peer_asks(body, state, payload),
+            FrameKind::Answer => self.peer_answers(body, payload),
             _ => true,
         };
         if !makes_sense {
@@ -128,15 +133,15 @@ impl Link {
         // SAFETY: called by who takes the port's completions, one at a time.
         let into = unsafe { &mut *self.into.get() };
         match kind {
-            Kind::Message => into.take_message(body, payload)?,
-            Kind::Bytes => {
+            FrameKind::Message => into.take_message(body, payload)?,
+            FrameKind::Bytes => {
                 into.take_bytes(body, payload)?;
                 self.consider_offer(body, into.tail);
             }
-            Kind::Written => into.note_written(body, self.written(payload).ok_or(Wrong)?)?,
+            FrameKind::Written => into.note_written(body, self.written(payload).ok_or(Wrong)?)?,
             _ => {}
         }
-        news |= kind != Kind::State;
+        news |= kind != FrameKind::State;
         let (more, room) = note_state(body, state);
         news |= more;
         if news || room {
@@ -151,14 +156,14 @@ impl Link {
 
 /// Publishes what the peer says of itself, behind the data: whether that is news for this end, and whether it has room
 /// to send again.
-fn note_state(body: &Body, state: &State) -> (bool, bool) {
+fn note_state(body: &Body, state: &FrameState) -> (bool, bool) {
     let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
     let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
     // Before the end, by which it is judged.
     receiving.total.store(state.total, SeqCst);
     // The other bits are this end's own.
     let changed = |finished: u32| {
-        let known = finished & State::FINISHED_BITS;
+        let known = finished & FrameState::FINISHED_BITS;
         (known != state.finished).then_some(finished ^ known | state.finished)
     };
     let mut news = sending.finished.fetch_update(SeqCst, SeqCst, changed).is_ok();

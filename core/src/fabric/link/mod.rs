@@ -43,8 +43,8 @@ mod waking;
 mod wire;
 
 pub(crate) use closing::Users;
-pub(super) use closing::{after_fork_in_child, Closed, CLOSED_LINKS};
+pub(super) use closing::{after_fork_in_child, ClosedLink, CLOSED_LINKS};
 pub(crate) use controller::Controller;
 pub(super) use outgoing::Tell;
 pub(crate) use state::Link;
-pub(super) use state::{stage, Port};
+pub(super) use state::{stage, LinkPort};

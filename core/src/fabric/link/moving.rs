@@ -13,14 +13,14 @@
 //! All of it is done by the helpers, except that frames come to whoever looks. Who asks for control, and why, is the
 //! business of [`sharing`](crate::fabric::sharing).
 
-use super::controller::Progress;
+use super::controller::ControlProgress;
 use super::course;
 use super::ended;
 use super::former_links;
-use super::sender::Sender;
-use super::state::{stage, Link, Port, NOBODY};
+use super::sender::LinkSender;
+use super::state::{stage, Link, LinkPort, NOBODY};
 use super::wire::Wire;
-use crate::fabric::frame::Kind;
+use crate::fabric::frame::FrameKind;
 use crate::fabric::helper;
 use crate::fabric::mailbox::{self, Invitation};
 use crate::provider::interface::client::*;
@@ -71,7 +71,7 @@ impl Link {
         self.moving.heir.store(invitation.mailbox, Relaxed);
         self.moving.heir_pid.store(invitation.pid, Relaxed);
         self.moving.ours.set(invitation.number, invitation.cookie);
-        self.note(Kind::Move);
+        self.note(FrameKind::Move);
         true
     }
 
@@ -93,9 +93,9 @@ impl Link {
     }
 
     /// Move, or Moved, was sent: nothing more goes out. False: a Move that gave way meanwhile. `pushing` is held.
-    pub(super) fn seal(&self, kind: Kind) -> bool {
+    pub(super) fn seal(&self, kind: FrameKind) -> bool {
         self.moving.sealed.store(true, SeqCst);
-        if kind == Kind::Move && self.course() == course::FOLLOWS {
+        if kind == FrameKind::Move && self.course() == course::FOLLOWS {
             self.moving.sealed.store(false, SeqCst);
             return false;
         }
@@ -120,7 +120,7 @@ impl Link {
     }
 
     /// Runs `f` while nobody sends. By the helper, which afterwards has sent what was missed.
-    pub(super) fn while_nobody_sends<T>(&self, f: impl FnOnce(&mut Sender) -> T) -> T {
+    pub(super) fn while_nobody_sends<T>(&self, f: impl FnOnce(&mut LinkSender) -> T) -> T {
         while self.pushing.swap(true, SeqCst) {
             process::yield_now();
         }
@@ -131,13 +131,13 @@ impl Link {
     }
 
     /// Puts another queue pair, or none, in the place of the one in use. `pushing` is held.
-    pub(super) fn replace(&self, port: &Port, wire: Option<Wire>) -> Option<Wire> {
+    pub(super) fn replace(&self, port: &LinkPort, wire: Option<Wire>) -> Option<Wire> {
         // SAFETY: nobody sends, and nobody takes completions of that port.
         port.while_nobody_polls(|| unsafe { std::mem::replace(&mut *self.wire.get(), wire) })
     }
 
     /// Ends a queue pair whose place was taken. `pushing` is held.
-    pub(super) fn discard(&self, out: &mut Sender, old: Wire) {
+    pub(super) fn discard(&self, out: &mut LinkSender, old: Wire) {
         helper::forget(old.connector.descriptor());
         let entered = self.port().leave(old.number());
         old.end();
@@ -158,7 +158,7 @@ impl Link {
             let old = self.replace(port, None);
             // SAFETY: without a queue pair nothing comes.
             let into = unsafe { &*self.into.get() };
-            let progress = Progress {
+            let progress = ControlProgress {
                 next_out: self.next_out.load(Relaxed),
                 bytes_out: self.bytes_out.load(Relaxed),
                 next_in: into.message,

@@ -4,9 +4,9 @@
 //! everything.
 
 use super::body::Body;
-use super::sender::{Full, Sender, CHUNK};
+use super::sender::{Full, LinkSender, CHUNK};
 use super::state::{stage, Link};
-use crate::fabric::frame::{Kind, State};
+use crate::fabric::frame::{FrameKind, FrameState};
 use crate::fabric::helper;
 use crate::provider::shm;
 use crate::session::HEADER_SIZE;
@@ -14,8 +14,14 @@ use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Kinds without data that are sent when they are due, in this order.
-const WORDS: [Kind; 6] =
-    [Kind::Entered, Kind::Withdraw, Kind::Refused, Kind::Answer, Kind::Move, Kind::Moved];
+const WORDS: [FrameKind; 6] = [
+    FrameKind::Entered,
+    FrameKind::Withdraw,
+    FrameKind::Refused,
+    FrameKind::Answer,
+    FrameKind::Move,
+    FrameKind::Moved,
+];
 
 /// What a push tells the peer beside data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +87,7 @@ impl Link {
         }
     }
 
-    fn push_all(&self, out: &mut Sender, tell: Tell) -> Result<(), Full> {
+    fn push_all(&self, out: &mut LinkSender, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
         if self.send_words(out)? {
@@ -89,9 +95,9 @@ impl Link {
         }
         let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
         self.send_question(out, body)?;
-        if self.due.load(Acquire) & 1 << Kind::Ring as u32 != 0 {
+        if self.due.load(Acquire) & 1 << FrameKind::Ring as u32 != 0 {
             self.offer(out, body)?;
-            self.due.fetch_and(!(1 << Kind::Ring as u32), SeqCst);
+            self.due.fetch_and(!(1 << FrameKind::Ring as u32), SeqCst);
         }
         let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
         let sending = &own.sending.0;
@@ -103,7 +109,7 @@ impl Link {
         let word = sending.direction.state();
         self.send_turned(out, body, word)?;
         // Before the data: what finished is sent behind all of it.
-        let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
+        let finished = sending.finished.load(SeqCst) & FrameState::FINISHED_BITS;
         // Before the messages: those that are published later come later.
         let tail = sending.tail.load(Acquire);
         // What the peer did not read it gets over TCP.
@@ -117,19 +123,19 @@ impl Link {
 
     /// Sends what is due of what has no data. True: the link goes on over another queue pair, and nothing more goes
     /// out.
-    fn send_words(&self, out: &mut Sender) -> Result<bool, Full> {
+    fn send_words(&self, out: &mut LinkSender) -> Result<bool, Full> {
         for kind in WORDS {
             let bit = 1 << kind as u32;
             if self.due.load(Acquire) & bit != 0 {
                 let (destination, answer) = (self.destination(), self.own_answer());
                 let payload = match kind {
-                    Kind::Move => &destination[..],
-                    Kind::Answer => &answer,
+                    FrameKind::Move => &destination[..],
+                    FrameKind::Answer => &answer,
                     _ => &[],
                 };
                 self.send(out, kind, &[payload])?;
                 self.due.fetch_and(!bit, SeqCst);
-                if matches!(kind, Kind::Move | Kind::Moved) && self.seal(kind) {
+                if matches!(kind, FrameKind::Move | FrameKind::Moved) && self.seal(kind) {
                     return Ok(true);
                 }
             }
@@ -138,7 +144,7 @@ impl Link {
     }
 
     /// Sends what was published: all messages, and the send buffer up to `tail`.
-    fn send_data(&self, out: &mut Sender, body: &Body, tail: u64) -> Result<(), Full> {
+    fn send_data(&self, out: &mut LinkSender, body: &Body, tail: u64) -> Result<(), Full> {
         loop {
             let next = self.next_out.load(Relaxed);
             let slot = body.segment.slot(body.role, next, false);
@@ -151,7 +157,7 @@ impl Link {
             // It is ours until the peer posted it again.
             let payload = slot.payload().part(0, length);
             let header = words.map(u32::to_le_bytes);
-            self.send(out, Kind::Message, &[header.as_flattened(), payload.bytes()])?;
+            self.send(out, FrameKind::Message, &[header.as_flattened(), payload.bytes()])?;
             self.next_out.store(next.wrapping_add(1), Relaxed);
         }
         let ring = body.segment.send_buffer(body.role, false);
@@ -168,7 +174,7 @@ impl Link {
                 continue;
             }
             let piece = from.part(0, CHUNK);
-            self.send(out, Kind::Bytes, &[piece.bytes()])?;
+            self.send(out, FrameKind::Bytes, &[piece.bytes()])?;
             self.bytes_out.store(sent + piece.length() as u64, Relaxed);
         }
         Ok(())
@@ -178,7 +184,7 @@ impl Link {
     /// whose data was sent.
     fn send_state(
         &self,
-        out: &mut Sender,
+        out: &mut LinkSender,
         body: &Body,
         finished: u32,
         tell: Tell,
@@ -197,7 +203,7 @@ impl Link {
             || (tell == Tell::Certain && out.silent > 0);
         if due {
             out.told.finished = finished;
-            let sent = self.send(out, Kind::State, &[]);
+            let sent = self.send(out, FrameKind::State, &[]);
             if sent.is_err() {
                 out.told.finished = told.finished;
             }

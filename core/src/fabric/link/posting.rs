@@ -1,8 +1,8 @@
 //! Posting sends to a link's queue pair, and having back what they held when they are over.
 
-use super::sender::{Full, Sender, DEPTH};
+use super::sender::{Full, LinkSender, DEPTH};
 use super::state::Link;
-use crate::fabric::frame::{self, Kind, State, HEADER};
+use crate::fabric::frame::{self, FrameKind, FrameState, HEADER};
 use crate::provider::interface::Flags;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -11,7 +11,7 @@ const SILENT: u32 = 8;
 
 impl Link {
     /// The number of the next request; there is room for it.
-    pub(super) fn begin(&self, out: &mut Sender) -> Result<u64, Full> {
+    pub(super) fn begin(&self, out: &mut LinkSender) -> Result<u64, Full> {
         let number = self.posted.load(Relaxed);
         if number - out.reclaimed >= u64::from(DEPTH) {
             self.reclaim(out);
@@ -27,18 +27,23 @@ impl Link {
     }
 
     /// True if the next request is to tell of its end, and so of all before it.
-    pub(super) fn is_to_tell(&self, out: &Sender) -> bool {
+    pub(super) fn is_to_tell(&self, out: &LinkSender) -> bool {
         out.silent + 1 >= SILENT || self.port().device.is_short()
     }
 
     /// The request was posted. `tells`: of its end.
-    pub(super) fn begun(&self, out: &mut Sender, number: u64, tells: bool) {
+    pub(super) fn begun(&self, out: &mut LinkSender, number: u64, tells: bool) {
         out.silent = if tells { 0 } else { out.silent + 1 };
         self.posted.store(number + 1, Relaxed);
     }
 
     /// Sends one frame.
-    pub(super) fn send(&self, out: &mut Sender, kind: Kind, parts: &[&[u8]]) -> Result<(), Full> {
+    pub(super) fn send(
+        &self,
+        out: &mut LinkSender,
+        kind: FrameKind,
+        parts: &[&[u8]],
+    ) -> Result<(), Full> {
         let number = self.begin(out)?;
         let certain = self.closing.load(Relaxed) || out.certain;
         let state = self.snapshot(out);
@@ -61,7 +66,10 @@ impl Link {
                 to = to.add(part.len());
             }
         }
-        let is_data = matches!(kind, Kind::Message | Kind::Bytes | Kind::Written | Kind::State);
+        let is_data = matches!(
+            kind,
+            FrameKind::Message | FrameKind::Bytes | FrameKind::Written | FrameKind::State
+        );
         let tells = held.is_some() || certain || !is_data || self.is_to_tell(out);
         let wire = self.wire().ok_or(Full)?;
         let posted = match held {
@@ -92,10 +100,10 @@ impl Link {
     }
 
     /// What every frame tells: all but the end, which must not overtake data.
-    fn snapshot(&self, out: &Sender) -> State {
-        let Some(body) = self.body.get() else { return State::default() };
+    fn snapshot(&self, out: &LinkSender) -> FrameState {
+        let Some(body) = self.body.get() else { return FrameState::default() };
         let own = body.segment.side(body.role);
-        State {
+        FrameState {
             head: own.receiving.0.head.load(Acquire),
             total: own.receiving.0.total.load(Acquire),
             finished: out.told.finished,
@@ -104,7 +112,7 @@ impl Link {
     }
 
     /// Gives back what completed sends held.
-    pub(super) fn reclaim(&self, out: &mut Sender) {
+    pub(super) fn reclaim(&self, out: &mut LinkSender) {
         let completed = self.completed.load(Acquire);
         while let Some((number, buffer)) = out.held.front().copied() {
             if number >= completed || !self.port().device.pool.give_back(buffer) {
@@ -117,7 +125,7 @@ impl Link {
     }
 
     /// Gives everything back that unfinished sends held; nothing completes any more.
-    pub(super) fn release(&self, out: &mut Sender) {
+    pub(super) fn release(&self, out: &mut LinkSender) {
         for (_, buffer) in out.held.drain(..) {
             self.port().device.pool.give_back(buffer);
         }

@@ -8,9 +8,9 @@
 
 use super::body::Body;
 use super::outgoing::Tell;
-use super::sender::{Full, Sender};
+use super::sender::{Full, LinkSender};
 use super::state::Link;
-use crate::fabric::frame::{Kind, State};
+use crate::fabric::frame::{FrameKind, FrameState};
 use crate::fabric::helper;
 use crate::provider::shm::{Asked, RETURNED};
 use crate::session::DirectionState;
@@ -63,22 +63,22 @@ impl Link {
     }
 
     /// Asks, before anything else: what this end publishes does not matter for that.
-    pub(super) fn send_question(&self, out: &mut Sender, body: &Body) -> Result<(), Full> {
+    pub(super) fn send_question(&self, out: &mut LinkSender, body: &Body) -> Result<(), Full> {
         let told = &self.returning;
         if body.asked() == Asked::Pending && !told.asked.load(Relaxed) {
             let receiving = &body.segment.side(body.role).receiving.0;
             let stopped_at = receiving.stopped_at.load(Acquire).to_le_bytes();
-            self.send(out, Kind::Ask, &[&stopped_at])?;
+            self.send(out, FrameKind::Ask, &[&stopped_at])?;
             told.asked.store(true, SeqCst);
         }
         Ok(())
     }
 
     /// Tells that this end left, if its word said so before the data was looked at that was sent since.
-    pub(super) fn send_left(&self, out: &mut Sender, word: DirectionState) -> Result<(), Full> {
+    pub(super) fn send_left(&self, out: &mut LinkSender, word: DirectionState) -> Result<(), Full> {
         let told = &self.returning.left;
         if word.left && told.load(Relaxed) == 0 {
-            self.send(out, Kind::Left, &[&encode(word)])?;
+            self.send(out, FrameKind::Left, &[&encode(word)])?;
             told.store(self.posted.load(Relaxed), SeqCst);
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Link {
     }
 
     /// The peer reads nothing more here. False if that makes no sense.
-    pub(super) fn peer_asks(&self, body: &Body, state: &State, payload: &[u8]) -> bool {
+    pub(super) fn peer_asks(&self, body: &Body, state: &FrameState, payload: &[u8]) -> bool {
         let Ok(stopped_at) = payload.try_into().map(u64::from_le_bytes) else { return false };
         let own = &body.segment.side(body.role).sending.0.direction;
         let receiving = &body.segment.side(body.role.peer()).receiving.0;
@@ -108,16 +108,16 @@ impl Link {
             receiving.head.store(state.head, SeqCst);
             let before = own.grant_recall();
             // Before whoever is woken leaves, and says so.
-            self.due.fetch_or(1 << Kind::Answer as u32, SeqCst);
+            self.due.fetch_or(1 << FrameKind::Answer as u32, SeqCst);
             if !before.left && !before.closed {
                 self.returns(body);
             }
         }
-        self.note(Kind::Answer);
+        self.note(FrameKind::Answer);
         true
     }
 
-    /// What [`Kind::Answer`] says.
+    /// What [`FrameKind::Answer`] says.
     pub(super) fn own_answer(&self) -> [u8; 4] {
         encode(self.body.get().map_or(DirectionState::default(), |body| body.words()[0]))
     }

@@ -1,6 +1,6 @@
 //! What only who sends of a link may touch.
 
-use crate::fabric::frame::{State, HEADER, LARGEST};
+use crate::fabric::frame::{FrameState, HEADER, LARGEST};
 use crate::fabric::port::Buffer;
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) const CHUNK: usize = LARGEST - HEADER;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Sender {
+pub(super) struct LinkSender {
     /// Sends that were posted and were seen to complete.
     pub(super) reclaimed: u64,
     /// Sends in a row that do not tell.
@@ -21,10 +21,10 @@ pub(super) struct Sender {
     /// Buffers in use, with the number of their send.
     pub(super) held: VecDeque<(u64, Buffer)>,
     /// What the peer knows of us.
-    pub(super) told: State,
+    pub(super) told: FrameState,
 }
 
-impl Sender {
+impl LinkSender {
     /// Room for all that can be held at a time: sending does not allocate.
     pub(super) fn prepare(&mut self) {
         self.held.reserve(DEPTH as usize + 1);

@@ -3,10 +3,10 @@
 use super::body::Body;
 use super::controller::Controller;
 use super::course::Moving;
-use super::sender::Sender;
+use super::sender::LinkSender;
 use super::wire::Wire;
 use crate::fabric::fork_gate::generation;
-use crate::fabric::mailbox::{self, Address};
+use crate::fabric::mailbox::{self, MailboxAddress};
 use crate::fabric::{helper, port};
 use crate::provider::interface::client::*;
 use crate::provider::interface::Error;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An adapter with the links over it.
-pub(in crate::fabric) type Port = port::Port<Link>;
+pub(in crate::fabric) type LinkPort = port::Port<Link>;
 
 /// No process's [`generation`].
 pub(super) const NOBODY: u32 = u32::MAX;
@@ -35,7 +35,7 @@ pub(in crate::fabric) mod stage {
 }
 
 /// Private to who takes completions.
-pub(super) struct Receiver {
+pub(super) struct CompletionTaker {
     /// Number of the message that comes next.
     pub(super) message: u32,
     /// Bytes that came for the send buffer.
@@ -87,7 +87,7 @@ pub(crate) struct Link {
     pub(super) own: Weak<Link>,
     /// What all its processes know it by.
     pub(super) id: u64,
-    pub(super) port: AtomicPtr<Port>,
+    pub(super) port: AtomicPtr<LinkPort>,
     /// The process that controls it, if that is this one ([`generation`]).
     pub(super) owner: AtomicU32,
     /// The process whose objects are here.
@@ -124,8 +124,8 @@ pub(crate) struct Link {
     pub(super) told_finished: AtomicU32,
     pub(super) posted: AtomicU64,
     pub(super) completed: AtomicU64,
-    pub(super) into: UnsafeCell<Receiver>,
-    pub(super) out: UnsafeCell<Sender>,
+    pub(super) into: UnsafeCell<CompletionTaker>,
+    pub(super) out: UnsafeCell<LinkSender>,
     /// Changed by the helper, with `pushing` and the port's completions held. Before the memory.
     pub(super) wire: UnsafeCell<Option<Wire>>,
     pub(super) body: OnceLock<Body>,
@@ -140,7 +140,7 @@ unsafe impl Send for Link {}
 impl Link {
     /// A link whose queue pair is not connected yet, for `connector` to connect.
     pub(in crate::fabric) fn new(
-        port: &'static Port,
+        port: &'static LinkPort,
         connector: Connector,
     ) -> Result<Arc<Self>, Error> {
         let (mail, _) = helper::mailbox().ok_or(Error::InsufficientResources)?;
@@ -175,7 +175,7 @@ impl Link {
             told_finished: AtomicU32::new(0),
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            into: UnsafeCell::new(Receiver { message: 1, tail: 0 }),
+            into: UnsafeCell::new(CompletionTaker { message: 1, tail: 0 }),
             out: UnsafeCell::default(),
             wire: UnsafeCell::new(Some(wire)),
             body: OnceLock::new(),
@@ -220,7 +220,7 @@ impl Link {
 
     /// What it runs over.
     #[inline]
-    pub(in crate::fabric) fn port(&self) -> &'static Port {
+    pub(in crate::fabric) fn port(&self) -> &'static LinkPort {
         // SAFETY: ports live for ever.
         unsafe { &*self.port.load(Relaxed) }
     }
@@ -279,7 +279,7 @@ impl Link {
     }
 
     /// Looks for the controlling process's messages by its number.
-    pub(super) fn controlling_mailbox(&self) -> Address {
+    pub(super) fn controlling_mailbox(&self) -> MailboxAddress {
         self.controller().map_or(0, Controller::mailbox)
     }
 }

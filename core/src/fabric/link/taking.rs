@@ -1,11 +1,11 @@
 //! This process takes control of a link from a relative, with how far that had come.
 
-use super::controller::Progress;
+use super::controller::ControlProgress;
 use super::course;
-use super::state::{stage, Link, Port, Receiver};
+use super::state::{stage, CompletionTaker, Link, LinkPort};
 use super::wire::Wire;
 use crate::fabric::fork_gate::generation;
-use crate::fabric::mailbox::Address;
+use crate::fabric::mailbox::MailboxAddress;
 use crate::fabric::{helper, request};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
@@ -19,8 +19,8 @@ impl Link {
     /// was not (yet). By the helper.
     pub(in crate::fabric) fn take_control(
         &self,
-        port: &'static Port,
-        mailbox: Address,
+        port: &'static LinkPort,
+        mailbox: MailboxAddress,
         connector: Connector,
     ) -> Result<(), (Error, Option<Connector>)> {
         let controller = self.controller().ok_or((Error::NotConnected, None))?;
@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// Makes the link this process's.
-    fn adopt(&self, port: &'static Port, wire: Wire, progress: Progress) {
+    fn adopt(&self, port: &'static LinkPort, wire: Wire, progress: ControlProgress) {
         // What is here was copied by a fork, from the midst of whatever its threads did; or it is what was left
         // when control was given away.
         let inherited = self.is_inherited();
@@ -63,7 +63,8 @@ impl Link {
                 std::mem::forget((out, old, following));
             }
             (*self.out.get()).prepare();
-            *self.into.get() = Receiver { message: progress.next_in, tail: progress.bytes_in };
+            *self.into.get() =
+                CompletionTaker { message: progress.next_in, tail: progress.bytes_in };
         }
         self.next_out.store(progress.next_out, Relaxed);
         self.bytes_out.store(progress.bytes_out, Relaxed);

@@ -3,9 +3,9 @@
 
 use super::body::Body;
 use super::outgoing::Tell;
-use super::sender::{Full, Sender};
+use super::sender::{Full, LinkSender};
 use super::state::Link;
-use crate::fabric::frame::Kind;
+use crate::fabric::frame::FrameKind;
 use crate::session::DirectionState;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -13,14 +13,14 @@ impl Link {
     /// Tells that this end turned, if its word says so.
     pub(super) fn send_turned(
         &self,
-        out: &mut Sender,
+        out: &mut LinkSender,
         body: &Body,
         word: DirectionState,
     ) -> Result<(), Full> {
         let told = &self.returning.turned;
         if word.turned && told.load(Relaxed) == 0 {
             let at = body.segment.side(body.role).sending.0.turned_at.load(Acquire);
-            self.send(out, Kind::Turned, &[&at.to_le_bytes()])?;
+            self.send(out, FrameKind::Turned, &[&at.to_le_bytes()])?;
             told.store(self.posted.load(Relaxed), SeqCst);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A link's queue pair and what belongs to it: what is made anew when the connection moves.
 
-use super::sender::{Sender, DEPTH};
-use super::state::Port;
+use super::sender::{LinkSender, DEPTH};
+use super::state::LinkPort;
 use crate::fabric::port::Objects;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory, Started};
@@ -35,7 +35,7 @@ pub(super) struct Rings {
 /// What completions know a queue pair by, as long as that is there.
 struct Number {
     value: u64,
-    port: &'static Port,
+    port: &'static LinkPort,
 }
 
 impl Drop for Number {
@@ -58,7 +58,7 @@ pub(in crate::fabric) struct Wire {
 
 impl Wire {
     /// A queue pair that is not connected yet, for `connector` to connect, and a number at the port.
-    pub(super) fn new(port: &'static Port, connector: Connector) -> Result<Self, Error> {
+    pub(super) fn new(port: &'static LinkPort, connector: Connector) -> Result<Self, Error> {
         let number = Number { value: port.reserve()?, port };
         let attributes = QueuePairAttributes {
             context: number.value,
@@ -94,7 +94,7 @@ impl Wire {
 
     /// What is registered.
     #[allow(clippy::mut_from_ref, reason = "one at a time has the sender's part")]
-    pub(super) fn rings(&self, _: &mut Sender) -> &mut Rings {
+    pub(super) fn rings(&self, _: &mut LinkSender) -> &mut Rings {
         // SAFETY: the caller has the link's `Sender`, of which there is one, and keeps one result at a time.
         unsafe { &mut *self.rings.get() }
     }

@@ -3,7 +3,7 @@
 
 use super::appointment::Appointment;
 use crate::fabric::helper;
-use crate::fabric::link::{Link, Port};
+use crate::fabric::link::{Link, LinkPort};
 use crate::fabric::request::{self, MAGIC};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
@@ -25,7 +25,7 @@ const COMPLETE: u64 = 2;
 /// An end that looks for the other.
 pub(super) struct Approach {
     pub(super) appointment: Arc<Appointment>,
-    pub(super) port: &'static Port,
+    pub(super) port: &'static LinkPort,
     attempts: u32,
     /// Clock (ns) of the next attempt, or when this one has taken too long.
     due: u64,
@@ -49,7 +49,7 @@ enum Step {
 }
 
 impl Approach {
-    pub(super) fn new(appointment: Arc<Appointment>, port: &'static Port) -> Self {
+    pub(super) fn new(appointment: Arc<Appointment>, port: &'static LinkPort) -> Self {
         Approach { appointment, port, attempts: 0, due: 0, under_way: None }
     }
 

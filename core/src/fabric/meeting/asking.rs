@@ -10,7 +10,7 @@ use crate::reason::Reason;
 use std::sync::Arc;
 
 /// What came of it so far.
-pub(crate) enum Found {
+pub(crate) enum MeetingOutcome {
     /// Nothing.
     NotYet,
     /// A link that stands, and has a segment. It is the caller's to use, or to refuse.
@@ -39,12 +39,12 @@ impl Meeting {
     }
 
     /// What came of it by now. Cheap.
-    pub(crate) fn look(&self) -> Found {
-        let Some(appointment) = &self.0 else { return Found::NotYet };
+    pub(crate) fn look(&self) -> MeetingOutcome {
+        let Some(appointment) = &self.0 else { return MeetingOutcome::NotYet };
         match appointment.take() {
-            None => Found::NotYet,
-            Some(Err(why)) => Found::Nobody(why),
-            Some(Ok(link)) => Found::Link(link),
+            None => MeetingOutcome::NotYet,
+            Some(Err(why)) => MeetingOutcome::Nobody(why),
+            Some(Ok(link)) => MeetingOutcome::Link(link),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::appointment::Appointment;
 use crate::fabric::helper;
-use crate::fabric::link::{Link, Port};
+use crate::fabric::link::{Link, LinkPort};
 use crate::fabric::reception::Reception;
 use crate::fabric::request::{self, MAGIC};
 use crate::provider::interface::client::*;
@@ -29,7 +29,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    fn open(port: &'static Port, at: SocketAddr) -> Result<Self, Error> {
+    fn open(port: &'static LinkPort, at: SocketAddr) -> Result<Self, Error> {
         // What a link needs, it is to have before anybody comes.
         port.prepare()?;
         let reception = Reception::open(port, at, BACKLOG)?;
@@ -41,13 +41,13 @@ impl Listening {
 /// An end that awaits the other.
 pub(super) struct Awaited {
     pub(super) appointment: Arc<Appointment>,
-    pub(super) port: &'static Port,
+    pub(super) port: &'static LinkPort,
     /// Came, and is being connected.
     link: Option<Arc<Link>>,
 }
 
 impl Awaited {
-    pub(super) fn new(appointment: Arc<Appointment>, port: &'static Port) -> Self {
+    pub(super) fn new(appointment: Arc<Appointment>, port: &'static LinkPort) -> Self {
         Awaited { appointment, port, link: None }
     }
 
@@ -114,7 +114,7 @@ impl Awaited {
 
 /// Accepts a request. Its link has its segment before anything can come over it.
 fn accept(
-    port: &'static Port,
+    port: &'static LinkPort,
     connector: Connector,
     geometry: Geometry,
 ) -> Result<(Arc<Link>, Started), Error> {

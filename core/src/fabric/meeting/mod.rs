@@ -17,5 +17,5 @@ mod awaiting;
 mod rounds;
 
 pub(crate) use appointment::Parties;
-pub(crate) use asking::{Found, Meeting};
+pub(crate) use asking::{Meeting, MeetingOutcome};
 pub(super) use rounds::{after_fork_in_child, next_due, progress, retire};

@@ -3,7 +3,7 @@
 use super::appointment::Appointment;
 use super::approach::Approach;
 use super::awaiting::{self, Awaited, Listening, AWAITED_FOR};
-use crate::fabric::link::Port;
+use crate::fabric::link::LinkPort;
 use crate::fabric::{adapters, helper};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
@@ -63,9 +63,9 @@ pub(in crate::fabric) fn next_due() -> Option<u64> {
 }
 
 /// A port is retired: nobody is met there any more.
-pub(in crate::fabric) fn retire(port: &'static Port) {
+pub(in crate::fabric) fn retire(port: &'static LinkPort) {
     let mut state = STATE.lock();
-    let is_its = |other: &Port| std::ptr::eq(other, port);
+    let is_its = |other: &LinkPort| std::ptr::eq(other, port);
     for mut one in state.awaited.extract_if(.., |one| is_its(one.port)) {
         one.dismiss(Reason::NoDevice);
     }

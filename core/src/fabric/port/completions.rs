@@ -22,7 +22,7 @@ const BATCH: usize = 16;
 const RECEIVE: u64 = 1 << 63;
 
 /// What completed of a queue pair.
-pub(in crate::fabric) enum Event<'a> {
+pub(in crate::fabric) enum PairEvent<'a> {
     /// This request, and all before it.
     Sent(u64),
     /// A frame arrived.
@@ -203,7 +203,7 @@ impl<T> Port<T> {
     /// Takes what had completed when this began, and tells whom it is for of which queue pair, unless another thread is at it
     /// (false). A peer that sends without end does not keep the caller: what comes meanwhile is the next look's.
     #[inline]
-    pub(in crate::fabric) fn take(&self, mut tell: impl FnMut(&T, u64, Event<'_>)) -> bool {
+    pub(in crate::fabric) fn take(&self, mut tell: impl FnMut(&T, u64, PairEvent<'_>)) -> bool {
         let Some(_polling) = self.begin() else { return false };
         let mut batch = [Completion::default(); BATCH];
         for _ in 0..self.device.most_completed().div_ceil(BATCH) {
@@ -230,12 +230,12 @@ impl<T> Port<T> {
 
 impl Intake {
     /// Says what a completion is. The buffer of what arrived is posted again when it was told.
-    fn sort(&self, completion: &Completion, tell: impl FnOnce(Event<'_>)) {
+    fn sort(&self, completion: &Completion, tell: impl FnOnce(PairEvent<'_>)) {
         let result = completion.result();
         if completion.request & RECEIVE == 0 {
             return tell(match result {
-                Ok(_) => Event::Sent(completion.request),
-                Err(why) => Event::Failed(why),
+                Ok(_) => PairEvent::Sent(completion.request),
+                Err(why) => PairEvent::Failed(why),
             });
         }
         let index = (completion.request & !RECEIVE) as usize;
@@ -245,9 +245,9 @@ impl Intake {
                 let from = block.buffer(index).at;
                 let length = (length as usize).min(frame::LARGEST);
                 // SAFETY: the buffer is ours until it is posted again.
-                Event::Arrived(unsafe { std::slice::from_raw_parts(from, length) })
+                PairEvent::Arrived(unsafe { std::slice::from_raw_parts(from, length) })
             }
-            Err(why) => Event::Failed(why),
+            Err(why) => PairEvent::Failed(why),
         });
         if let Err(why) = self.post(index) {
             log::error!("a receive buffer is lost: {why}");

@@ -14,7 +14,7 @@ mod memory;
 mod notification;
 mod places;
 
-pub(super) use completions::{Event, Port};
+pub(super) use completions::{PairEvent, Port};
 pub(super) use device::Objects;
 pub(super) use memory::Buffer;
 pub(crate) use notification::{Notified, Sleeper};

@@ -4,8 +4,8 @@
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper;
-use crate::fabric::link::{Link, Port};
-use crate::fabric::mailbox::{Address, Invitation};
+use crate::fabric::link::{Link, LinkPort};
+use crate::fabric::mailbox::{Invitation, MailboxAddress};
 use crate::fabric::reception::Reception;
 use crate::fabric::request::{self, Cookie, Purpose, MAGIC};
 use crate::provider::interface::client::*;
@@ -33,7 +33,7 @@ struct State {
 }
 
 /// A peer, to whom it came, and with what cookie.
-type Early = (&'static Port, Cookie, Connector);
+type Early = (&'static LinkPort, Cookie, Connector);
 
 /// Control of a link.
 struct Expected {
@@ -111,14 +111,14 @@ impl Expected {
 }
 
 /// A port is retired: nobody comes there any more. By the helper.
-pub(in crate::fabric) fn retire(port: &'static Port) {
+pub(in crate::fabric) fn retire(port: &'static LinkPort) {
     let mut state = STATE.lock();
     state.listening.retain(|one| !std::ptr::eq(one.port, port));
     state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
 }
 
 /// What the helper, whose mailbox that is, does; true if something is under way.
-pub(in crate::fabric) fn progress(mailbox: Address) -> bool {
+pub(in crate::fabric) fn progress(mailbox: MailboxAddress) -> bool {
     let mut state = STATE.lock();
     let state = &mut *state;
     let mut came = std::mem::take(&mut state.early);
@@ -154,8 +154,8 @@ impl State {
     /// The peer of a link came: takes control of it, or keeps the peer until that was given.
     fn take_control(
         &mut self,
-        mailbox: Address,
-        port: &'static Port,
+        mailbox: MailboxAddress,
+        port: &'static LinkPort,
         cookie: Cookie,
         connector: Connector,
     ) {

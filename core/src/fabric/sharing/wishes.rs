@@ -6,8 +6,8 @@ use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper;
 use crate::fabric::link::{stage, Controller, Link};
 #[cfg(test)]
-use crate::fabric::mailbox::Address;
-use crate::fabric::mailbox::{self, Invitation, Message};
+use crate::fabric::mailbox::MailboxAddress;
+use crate::fabric::mailbox::{self, HelperMessage, Invitation};
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -67,7 +67,7 @@ impl Link {
         if now.saturating_sub(asked) > AGAIN {
             // Their helpers do it where their programs are elsewhere.
             self.wishes.asked_at.store(now, Relaxed);
-            let take = Message::Take { link: self.id() };
+            let take = HelperMessage::Take { link: self.id() };
             let own = controller.mailbox();
             for relative in controller.before().filter(|relative| *relative != own) {
                 if !mailbox::send(self.mail(), relative, &take) {
@@ -97,7 +97,7 @@ impl Link {
             if self.wishes.asks_no_more.load(SeqCst) {
                 return self.take_wish_back();
             }
-            let want = Message::Want { link: self.id(), invitation };
+            let want = HelperMessage::Want { link: self.id(), invitation };
             mailbox::send(self.mail(), controller.mailbox(), &want);
         }
     }
@@ -127,7 +127,7 @@ impl Link {
 
     /// As a relative with that mailbox that asks for control.
     #[cfg(test)]
-    pub(in crate::fabric) fn wish(&self, own: Address) -> bool {
+    pub(in crate::fabric) fn wish(&self, own: MailboxAddress) -> bool {
         self.controller().is_some_and(|controller| controller.wish(own))
     }
 }

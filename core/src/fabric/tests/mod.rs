@@ -7,14 +7,14 @@ mod returning;
 mod streams;
 mod turning;
 
-use super::link::{Link, Port};
+use super::link::{Link, LinkPort};
 use super::request::geometry_of;
 use super::{background, HelperCalls};
 use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
 use crate::provider::interface::Started;
 use crate::provider::shm::objects::SharedMemory;
-use crate::provider::shm::{Geometry, Role, Segment, State};
+use crate::provider::shm::{AgreementState, Geometry, Role, Segment};
 use crate::provider::simulation::Simulation;
 use crate::registry;
 use crate::session;
@@ -130,14 +130,14 @@ fn adapter(address: &str) -> (Adapter, IpAddr) {
 }
 
 /// An adapter in use, and an address of it.
-pub(super) fn port_at(address: &str, number: u16) -> (&'static Port, SocketAddr) {
+pub(super) fn port_at(address: &str, number: u16) -> (&'static LinkPort, SocketAddr) {
     background::install(CALLS);
     let (adapter, ip) = adapter(address);
-    (Port::open(adapter, ip).unwrap(), (ip, number).into())
+    (LinkPort::open(adapter, ip).unwrap(), (ip, number).into())
 }
 
 /// A link that is not connected.
-pub(super) fn link_over(port: &'static Port) -> Arc<Link> {
+pub(super) fn link_over(port: &'static LinkPort) -> Arc<Link> {
     background::install(CALLS);
     Link::new(port, port.device.objects().unwrap().adapter.create_connector().unwrap()).unwrap()
 }
@@ -145,11 +145,11 @@ pub(super) fn link_over(port: &'static Port) -> Arc<Link> {
 /// Two connected links, without segments.
 fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     let ((a, ip_a), (b, ip_b)) = (adapter(a), adapter(b));
-    links_over(Port::open(a, ip_a).unwrap(), Port::open(b, ip_b).unwrap())
+    links_over(LinkPort::open(a, ip_a).unwrap(), LinkPort::open(b, ip_b).unwrap())
 }
 
 /// The same over adapters that are in use.
-fn links_over(a: &'static Port, b: &'static Port) -> (Arc<Link>, Arc<Link>) {
+fn links_over(a: &'static LinkPort, b: &'static LinkPort) -> (Arc<Link>, Arc<Link>) {
     let listener = b.device.objects().unwrap().adapter.create_listener().unwrap();
     listener.bind((b.device.local, 0).into()).unwrap();
     listener.listen(1).unwrap();
@@ -184,7 +184,7 @@ fn ends_between(links: (Arc<Link>, Arc<Link>)) -> (End, End) {
     assert!(!to.enter(), "the connector is first");
     assert!(from.enter() && to.enter());
     from.link.poll();
-    assert_eq!(from.segment.agreement().state(), State::Settled);
+    assert_eq!(from.segment.agreement().state(), AgreementState::Settled);
     (from, to)
 }
 
@@ -195,7 +195,7 @@ fn pattern(from: usize, length: usize) -> Vec<u8> {
 /// What a fork relative has of an end.
 fn relative(of: &End) -> End {
     let (adapter, ip) = adapter("192.0.2.200");
-    let port = Port::open(adapter, ip).unwrap();
+    let port = LinkPort::open(adapter, ip).unwrap();
     let link = link_over(port);
     // SAFETY: never discarded.
     unsafe {

@@ -1,8 +1,8 @@
 //! Links that move to another process, of one end or of both, while both streams flow.
 
 use super::{adapter, ends, pattern, relative, End};
-use crate::fabric::frame::{self, Kind, State};
-use crate::fabric::link::{Port, Tell};
+use crate::fabric::frame::{self, FrameKind, FrameState};
+use crate::fabric::link::{LinkPort, Tell};
 use crate::fabric::mailbox::Invitation;
 use crate::fabric::request::{self, Purpose};
 use crate::provider::interface::client::*;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 /// A move of `from`'s link to a relative, step by step as the processes' helpers come to it.
 struct Move {
     to: End,
-    port: &'static Port,
+    port: &'static LinkPort,
     listener: Listener,
     connector: Option<Connector>,
     came: bool,
@@ -26,7 +26,7 @@ impl Move {
         listener.bind((ip, 0).into()).unwrap();
         listener.listen(1).unwrap();
         let number = listener.local_address().unwrap().port();
-        let port = Port::open(adapter, ip).unwrap();
+        let port = LinkPort::open(adapter, ip).unwrap();
         let connector = port.device.objects().unwrap().adapter.create_connector().unwrap();
         let _ = listener.get_connection_request(&connector, 1).unwrap();
         let invitation =
@@ -151,7 +151,7 @@ fn a_move_may_come_before_the_link_is_known_to_be_there() {
         }
     }
     assert!(one.to.link.is_moving(), "it is not there yet");
-    let mut again = frame::encode(Kind::Move, 18, &State::default()).to_vec();
+    let mut again = frame::encode(FrameKind::Move, 18, &FrameState::default()).to_vec();
     again.extend([0; 18]);
     one.to.link.arrived(&again);
     assert!(!one.to.link.has_failed());

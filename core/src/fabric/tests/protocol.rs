@@ -1,11 +1,11 @@
 //! A peer that breaks the protocol fails its own link.
 
 use super::{ends, pattern};
-use crate::fabric::frame::{self, Kind, State};
+use crate::fabric::frame::{self, FrameKind, FrameState};
 
 #[test]
 fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
-    let state = State::default();
+    let state = FrameState::default();
     let frame = |kind, payload: &[u8]| {
         let mut frame = frame::encode(kind, payload.len(), &state).to_vec();
         frame.extend_from_slice(payload);
@@ -14,19 +14,19 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
     let mut second = [0u8; 16];
     second[0] = 99;
     for (good, bytes) in [
-        (true, frame(Kind::State, b"")),
-        (true, frame(Kind::Bytes, &[7; 1000])),
+        (true, frame(FrameKind::State, b"")),
+        (true, frame(FrameKind::Bytes, &[7; 1000])),
         (false, Vec::new()),
         (false, vec![255; 64]),
-        (false, frame(Kind::Message, &[0; 15])),
-        (false, frame(Kind::Message, &second)),
-        (false, frame(Kind::Entered, b"")),
-        (false, frame(Kind::Refused, b"")),
-        (true, frame(Kind::Withdraw, b"")),
-        (false, frame(Kind::Turned, &[0; 7])),
-        (true, frame(Kind::Ring, &[0; 12])),
-        (false, frame(Kind::Ring, &[0; 11])),
-        (false, frame(Kind::Written, &[1, 0, 0, 0])),
+        (false, frame(FrameKind::Message, &[0; 15])),
+        (false, frame(FrameKind::Message, &second)),
+        (false, frame(FrameKind::Entered, b"")),
+        (false, frame(FrameKind::Refused, b"")),
+        (true, frame(FrameKind::Withdraw, b"")),
+        (false, frame(FrameKind::Turned, &[0; 7])),
+        (true, frame(FrameKind::Ring, &[0; 12])),
+        (false, frame(FrameKind::Ring, &[0; 11])),
+        (false, frame(FrameKind::Written, &[1, 0, 0, 0])),
     ] {
         let (a, b) = ends("192.0.2.115", "192.0.2.116");
         b.link.arrived(&bytes);
@@ -35,7 +35,7 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
     }
     let (_a, b) = ends("192.0.2.115", "192.0.2.116");
     for sent in 0..5 {
-        b.link.arrived(&frame(Kind::Bytes, &[7; 16_000]));
+        b.link.arrived(&frame(FrameKind::Bytes, &[7; 16_000]));
         assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
     }
 }
@@ -52,7 +52,7 @@ fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
             b.link.before_sleep();
         }
         while !b.receive(20_000).is_empty() {}
-        let mut frame = frame::encode(Kind::Written, 4, &State::default()).to_vec();
+        let mut frame = frame::encode(FrameKind::Written, 4, &FrameState::default()).to_vec();
         frame.extend_from_slice(&count.to_le_bytes());
         b.link.arrived(&frame);
         assert_eq!(b.link.has_failed(), !good, "{count}");
@@ -61,9 +61,11 @@ fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
 
 #[test]
 fn a_move_that_was_not_asked_for_fails_the_link() {
-    for (kind, payload) in [(Kind::Moved, &[][..]), (Kind::Move, &[0; 17]), (Kind::Move, &[])] {
+    for (kind, payload) in
+        [(FrameKind::Moved, &[][..]), (FrameKind::Move, &[0; 17]), (FrameKind::Move, &[])]
+    {
         let (_a, b) = ends("192.0.2.125", "192.0.2.126");
-        let mut frame = frame::encode(kind, payload.len(), &State::default()).to_vec();
+        let mut frame = frame::encode(kind, payload.len(), &FrameState::default()).to_vec();
         frame.extend_from_slice(payload);
         b.link.arrived(&frame);
         assert!(b.link.has_failed(), "{kind:?} of {}", payload.len());
@@ -102,7 +104,7 @@ fn whatever_frames_come_the_link_goes_on_or_has_failed() {
         let mut rng = Rng(seed);
         let (a, b) = ends("192.0.2.145", "192.0.2.146");
         for _ in 0..40 {
-            let state = State {
+            let state = FrameState {
                 head: rng.number(),
                 total: rng.number(),
                 finished: rng.below(8) as u32,
@@ -110,7 +112,7 @@ fn whatever_frames_come_the_link_goes_on_or_has_failed() {
             };
             let kind = 1 + rng.below(15) as u32;
             let length = [0, 4, 8, 12, 16, 18, 64, 2000][rng.below(8) as usize];
-            let mut frame = frame::encode(Kind::State, length, &state).to_vec();
+            let mut frame = frame::encode(FrameKind::State, length, &state).to_vec();
             frame[..4].copy_from_slice(&kind.to_le_bytes());
             frame.extend((0..length).map(|_| rng.number() as u8));
             b.link.arrived(&frame);

@@ -1,8 +1,8 @@
 //! The way back to TCP of two ends in one process, as far as it is the links'.
 
 use super::{adapter, ends, pattern, relative, End};
-use crate::fabric::frame::{encode, Kind, State};
-use crate::fabric::link::Port;
+use crate::fabric::frame::{encode, FrameKind, FrameState};
+use crate::fabric::link::LinkPort;
 use crate::provider::interface::Error;
 use crate::provider::shm::{CLOSED, FAILED, RETURNED};
 use crate::switch::test_ends::look_unanswered;
@@ -107,7 +107,7 @@ fn a_sender_that_left_because_it_was_asked_says_so() {
     b.receive(10);
     b.stop_reading();
     // Its answer was lost with the queue pair.
-    let mut left = encode(Kind::Left, 4, &State::default()).to_vec();
+    let mut left = encode(FrameKind::Left, 4, &FrameState::default()).to_vec();
     left.extend_from_slice(&[1, 0, 0, 0]);
     b.link.arrived(&left);
     assert_eq!(b.link.answer(), Some(true));
@@ -182,10 +182,12 @@ fn what_is_behind_the_last_word_may_be_lost() {
 
 #[test]
 fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
-    for (which, kind) in [Kind::Left, Kind::Ask, Kind::Answer].into_iter().enumerate() {
+    for (which, kind) in
+        [FrameKind::Left, FrameKind::Ask, FrameKind::Answer].into_iter().enumerate()
+    {
         let (a, _b) =
             ends(&format!("192.0.2.{}", 149 + 2 * which), &format!("192.0.2.{}", 150 + 2 * which));
-        let mut frame = encode(kind, 3, &State::default()).to_vec();
+        let mut frame = encode(kind, 3, &FrameState::default()).to_vec();
         frame.extend_from_slice(b"abc");
         a.link.arrived(&frame);
         assert!(a.link.has_failed(), "{kind:?}");
@@ -195,7 +197,7 @@ fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
 #[test]
 fn completions_are_taken_by_one_thread_at_a_time() {
     let (adapter, ip) = adapter("192.0.2.160");
-    let port = Port::open(adapter, ip).unwrap();
+    let port = LinkPort::open(adapter, ip).unwrap();
     let is_in = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -1,7 +1,7 @@
 //! Both directions of a connection: every byte, once, in order, and the end behind it.
 
 use super::{ends, pattern, End};
-use crate::fabric::frame::{self, Kind, State};
+use crate::fabric::frame::{self, FrameKind, FrameState};
 use crate::provider::shm::FINISHED;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -43,7 +43,7 @@ fn stream_all(a: &End, b: &End) {
 
 /// True if the peer let this end write into its memory: it may say so once.
 fn may_write(end: &End) -> bool {
-    let mut again = frame::encode(Kind::Ring, 12, &State::default()).to_vec();
+    let mut again = frame::encode(FrameKind::Ring, 12, &FrameState::default()).to_vec();
     again.extend_from_slice(&[0; 12]);
     end.link.arrived(&again);
     end.link.has_failed()

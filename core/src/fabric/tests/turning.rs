@@ -1,8 +1,8 @@
 //! How both ends come to use a link, or do not, and the turn of a direction.
 
 use super::{ends, made, relative};
-use crate::fabric::frame::{self, Kind};
-use crate::provider::shm::{State, FAILED};
+use crate::fabric::frame::{self, FrameKind};
+use crate::provider::shm::{AgreementState, FAILED};
 use crate::provider::simulation::lose_link;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -12,9 +12,9 @@ fn a_connector_goes_back_if_the_acceptor_has_not_entered() {
     assert!(from.enter());
     from.link.withdraw();
     assert!(!to.enter(), "it was asked back");
-    assert_eq!(from.segment.agreement().state(), State::Confirmed, "it has no answer");
+    assert_eq!(from.segment.agreement().state(), AgreementState::Confirmed, "it has no answer");
     from.link.poll();
-    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), AgreementState::Withdrawn);
     assert!(!from.link.has_failed() && !to.link.has_failed());
 }
 
@@ -27,7 +27,7 @@ fn a_connector_does_not_go_back_once_the_acceptor_has_entered() {
     from.link.poll();
     assert_eq!(
         [from.segment.agreement().state(), to.segment.agreement().state()],
-        [State::Settled; 2]
+        [AgreementState::Settled; 2]
     );
     from.send(b"goes on");
     assert_eq!(to.receive(10), b"goes on");
@@ -42,7 +42,7 @@ fn who_does_not_want_the_link_says_so_before_it_is_used() {
         assert!(who.segment.agreement().withdraw());
         who.link.refuse();
         other.link.poll();
-        assert_eq!(other.segment.agreement().state(), State::Withdrawn);
+        assert_eq!(other.segment.agreement().state(), AgreementState::Withdrawn);
         assert!(!to.enter());
     }
 }
@@ -52,7 +52,7 @@ fn without_an_answer_an_acceptor_that_entered_finds_the_link_broken() {
     let (from, to) = made("192.0.2.171", "192.0.2.172");
     assert!(from.enter() && to.enter());
     from.link.abandon_unanswered();
-    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), AgreementState::Withdrawn);
     assert_eq!(from.finished() & FAILED, 0, "it goes on over TCP");
     to.send(b"nobody takes it");
     to.link.poll();
@@ -66,7 +66,7 @@ fn a_link_that_breaks_before_both_use_it_is_no_failure() {
     from.enter();
     from.link.poll();
     assert!(from.link.has_failed());
-    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), AgreementState::Withdrawn);
     assert_eq!(from.finished() & FAILED, 0);
     assert!(!to.enter());
 }
@@ -89,7 +89,7 @@ fn the_peer_hears_where_a_direction_turned_and_the_end_that_it_has() {
     assert!(word.turned && picture.turned_at.load(SeqCst) == 77);
     // Told again over another queue pair.
     for (at, good) in [(77u64, true), (78, false)] {
-        let mut again = frame::encode(Kind::Turned, 8, &frame::State::default()).to_vec();
+        let mut again = frame::encode(FrameKind::Turned, 8, &frame::FrameState::default()).to_vec();
         again.extend(at.to_le_bytes());
         b.link.arrived(&again);
         assert_eq!(b.link.has_failed(), !good);

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// The name under which a library gives its table: a function of type [`Entry`].
+/// The name under which a library gives its table: a function of type [`EntryPoint`].
 pub const ENTRY: &std::ffi::CStr = c"sanshim_provider";
 
 /// Gives the table, or null if the library does not speak `version`.

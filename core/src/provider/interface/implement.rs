@@ -93,7 +93,7 @@ pub trait MemoryRegionObject: Send + Sync + 'static {
     /// Ends it. No request touches the memory afterwards: those that name it fail. Memory that a peer can
     /// still reach may be refused.
     fn deregister(&self) -> ProviderResult<()>;
-    /// The token for [`Segment::token`]; fails while nothing is registered.
+    /// The token for [`MemoryPiece::token`]; fails while nothing is registered.
     fn local_token(&self) -> ProviderResult<u32>;
 }
 

@@ -6,7 +6,7 @@
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use super::side::{Line, Side};
-use crate::session::one_way::Note;
+use crate::session::one_way::OneWayNote;
 use crate::session::{Agreement, Role, Sight};
 use crate::sys::{self, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -172,7 +172,7 @@ pub(super) struct Joining {
     /// What the connector saw, and the acceptor, where coins have to show that they have one connection.
     pub(super) sights: [Sight; 2],
     /// What they say where bytes go in one direction.
-    pub(super) notes: [Note; 2],
+    pub(super) notes: [OneWayNote; 2],
 }
 
 const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);

@@ -25,7 +25,7 @@ mod side;
 mod slot;
 mod span;
 
-pub(crate) use crate::session::{Role, State};
+pub(crate) use crate::session::{AgreementState, Role};
 pub(crate) use bells::Bells;
 pub(crate) use layout::{Geometry, SegmentError};
 pub(crate) use refusal::Refusal;

@@ -80,7 +80,7 @@ impl Registration {
     /// Gives the bytes that it read or wrote, of the `lent` ones, whatever the peer says. Owner.
     ///
     /// # Errors
-    /// [`Busy`]: ask again; the peer is writing at this moment.
+    /// [`BeingWritten`]: ask again; the peer is writing at this moment.
     pub(crate) fn deregister(&self, lent: u32) -> Result<u32, BeingWritten> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {

@@ -6,8 +6,8 @@ use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::SendBuffer;
 use super::side::Side;
 use super::slot::MessageSlot;
-use crate::session::one_way::Note;
-use crate::session::{Agreement, Role, Sight, State};
+use crate::session::one_way::OneWayNote;
+use crate::session::{Agreement, AgreementState, Role, Sight};
 use crate::sys::{self, file, sealed, Fd, PAGE};
 use std::sync::atomic::Ordering;
 
@@ -130,7 +130,7 @@ impl Segment {
             let segment = Self::new(base, geometry, inode);
             budget::take(Cost::of(geometry)).map(|()| segment).map_err(|e| {
                 // The peer need not wait.
-                segment.agreement().decide(State::Refused);
+                segment.agreement().decide(AgreementState::Refused);
                 SegmentError::System(e)
             })
         });
@@ -210,7 +210,7 @@ impl Segment {
     }
 
     /// What the end in this role says where bytes go in one direction.
-    pub(crate) fn note(&self, role: Role) -> &Note {
+    pub(crate) fn note(&self, role: Role) -> &OneWayNote {
         &self.head().joining.0.notes[role as usize]
     }
 
@@ -318,9 +318,9 @@ mod tests {
         let seen = Segment::attach(fd).unwrap();
         assert_eq!(seen.geometry(), GEOMETRY);
         assert_eq!((seen.inode(), made.inode()), (file::stat(fd).unwrap().st_ino, seen.inode()));
-        assert!(made.agreement().decide(State::Taken));
-        assert!(!seen.agreement().decide(State::Withdrawn));
-        assert_eq!(seen.agreement().state(), State::Taken);
+        assert!(made.agreement().decide(AgreementState::Taken));
+        assert!(!seen.agreement().decide(AgreementState::Withdrawn));
+        assert_eq!(seen.agreement().state(), AgreementState::Taken);
         file::close(fd);
         // SAFETY: neither is used again.
         unsafe {

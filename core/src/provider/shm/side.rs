@@ -54,7 +54,7 @@ pub(crate) struct SendingSide {
     /// Bytes of the stream that went over TCP before the turn. Stored before `direction` says that it turned.
     pub(crate) turned_at: AtomicU64,
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
-    /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
+    /// ([`SendingSide::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,
     /// When (clock ticks of the host) this end's process last did something through the kernel: `sys::actions`.
     pub(crate) acted: AtomicU64,

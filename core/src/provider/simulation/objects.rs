@@ -4,7 +4,7 @@ use super::connection::{Phase, SimulatedConnection, SimulatedListening};
 use super::fabric::fabric;
 use super::pair::{Binding, PairState, SimulatedPair, SimulatedReceive, SimulatedWork};
 use crate::provider::interface::{implement, *};
-use crate::provider::software::{Completions, Memory, Outcomes, Region};
+use crate::provider::software::{AdapterMemory, Completions, Outcomes, Region};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// The provider.
 pub struct Simulation;
 /// An adapter: an address and its registrations.
-pub struct SimulatedAdapter(IpAddr, Arc<Memory>);
+pub struct SimulatedAdapter(IpAddr, Arc<AdapterMemory>);
 /// A completion queue.
 pub struct SimulatedCompletionQueue(Arc<Completions>);
 /// A shared receive queue.
-pub struct SimulatedSharedReceiveQueue(u64, u32, Arc<Memory>);
+pub struct SimulatedSharedReceiveQueue(u64, u32, Arc<AdapterMemory>);
 /// A queue pair.
-pub struct SimulatedQueuePair(u64, Arc<Memory>);
+pub struct SimulatedQueuePair(u64, Arc<AdapterMemory>);
 /// A connector.
 pub struct SimulatedConnector(u64, Arc<Outcomes>);
 /// A listener.
@@ -222,7 +222,11 @@ impl Drop for SimulatedSharedReceiveQueue {
     }
 }
 
-fn check_segments(memory: &Memory, segments: &[MemoryPiece], limit: u32) -> ProviderResult<usize> {
+fn check_segments(
+    memory: &AdapterMemory,
+    segments: &[MemoryPiece],
+    limit: u32,
+) -> ProviderResult<usize> {
     if segments.len() > limit as usize {
         return Err(Error::InvalidParameter);
     }

@@ -1,7 +1,7 @@
 //! What a simulated queue pair consists of.
 
 use crate::provider::interface::*;
-use crate::provider::software::{Completions, Memory};
+use crate::provider::software::{AdapterMemory, Completions};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(super) struct SimulatedPair {
     pub(super) attributes: QueuePairAttributes,
     pub(super) receive: Arc<Completions>,
     pub(super) initiator: Arc<Completions>,
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<AdapterMemory>,
     pub(super) shared: Option<u64>,
     pub(super) peer: Option<u64>,
     pub(super) state: PairState,

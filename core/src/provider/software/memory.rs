@@ -32,7 +32,7 @@ struct Entry {
 type Chunk = Box<[Entry; CHUNK]>;
 
 /// The registrations of one adapter.
-pub struct Memory {
+pub struct AdapterMemory {
     chunks: [OnceLock<Chunk>; CHUNKS],
     places: Mutex<Places>,
 }
@@ -46,9 +46,9 @@ struct Places {
     serial: u16,
 }
 
-impl Default for Memory {
+impl Default for AdapterMemory {
     fn default() -> Self {
-        Memory { chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::default() }
+        AdapterMemory { chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::default() }
     }
 }
 
@@ -67,7 +67,7 @@ impl Held<'_> {
     }
 }
 
-impl Memory {
+impl AdapterMemory {
     fn entry(&self, place: usize) -> Option<&Entry> {
         self.chunks.get(place / CHUNK)?.get()?.get(place % CHUNK)
     }
@@ -225,9 +225,9 @@ impl Memory {
     }
 }
 
-/// A memory region over a [`Memory`].
+/// A memory region over a [`AdapterMemory`].
 pub struct Region {
-    memory: Arc<Memory>,
+    memory: Arc<AdapterMemory>,
     /// The process it is of.
     generation: u32,
     /// Zero: nothing is registered.
@@ -236,7 +236,7 @@ pub struct Region {
 
 impl Region {
     /// Without memory.
-    pub fn new(memory: &Arc<Memory>) -> Self {
+    pub fn new(memory: &Arc<AdapterMemory>) -> Self {
         let generation = inherited::generation();
         Region { memory: memory.clone(), generation, token: AtomicU32::new(0) }
     }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn m1_an_old_token_names_nothing() {
-        let memory = Arc::<Memory>::default();
+        let memory = Arc::<AdapterMemory>::default();
         let mut bytes = [1u8; 64];
         let region = Region::new(&memory);
         // SAFETY: there until the end of the test.
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn m2_what_is_bound_is_not_deregistered() {
-        let memory = Arc::<Memory>::default();
+        let memory = Arc::<AdapterMemory>::default();
         let mut bytes = [1u8; 64];
         let region = Region::new(&memory);
         // SAFETY: there until the end of the test.

@@ -9,7 +9,7 @@ mod outcomes;
 mod waiting;
 
 pub(crate) use completions::Completions;
-pub(crate) use memory::{Memory, Region};
+pub(crate) use memory::{AdapterMemory, Region};
 pub(crate) use notifier::Notifier;
 pub(crate) use outcomes::Outcomes;
 pub use waiting::Waiting;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{symlink, FileExt, PermissionsExt};
 use std::path::Path;
 
-use super::super::layout::{Header, FILE_SIZE, HEADER_SIZE, SLOT_SIZE};
+use super::super::layout::{RegistryHeader, FILE_SIZE, HEADER_SIZE, SLOT_SIZE};
 use super::*;
 
 /// Puts a number into the header of this process's file.
@@ -16,8 +16,10 @@ fn patch(folder: &Folder, offset: usize, bytes: &[u8]) {
 
 #[test]
 fn a_process_id_used_again_or_another_program_counts_as_dead() {
-    let offsets =
-        [std::mem::offset_of!(Header, start_time), std::mem::offset_of!(Header, executable)];
+    let offsets = [
+        std::mem::offset_of!(RegistryHeader, start_time),
+        std::mem::offset_of!(RegistryHeader, executable),
+    ];
     for offset in offsets {
         let folder = Folder::new();
         let _registry = folder.registry().expect("open");
@@ -31,14 +33,14 @@ fn a_process_id_used_again_or_another_program_counts_as_dead() {
 #[test]
 fn corrupt_headers_are_reported() {
     let cases: [(usize, u32, &str); 8] = [
-        (std::mem::offset_of!(Header, magic), 1, "no registry file"),
-        (std::mem::offset_of!(Header, version), 9, "version 9"),
-        (std::mem::offset_of!(Header, header_size), 0, "corrupt: sizes"),
-        (std::mem::offset_of!(Header, slot_size), u32::MAX, "corrupt: sizes"),
-        (std::mem::offset_of!(Header, capacity), 1, "corrupt: sizes"),
-        (std::mem::offset_of!(Header, high_water), u32::MAX, "slots in use"),
-        (std::mem::offset_of!(Header, pid), 1, "says process 1"),
-        (std::mem::offset_of!(Header, pid_namespace), 1, "says PID namespace 1"),
+        (std::mem::offset_of!(RegistryHeader, magic), 1, "no registry file"),
+        (std::mem::offset_of!(RegistryHeader, version), 9, "version 9"),
+        (std::mem::offset_of!(RegistryHeader, header_size), 0, "corrupt: sizes"),
+        (std::mem::offset_of!(RegistryHeader, slot_size), u32::MAX, "corrupt: sizes"),
+        (std::mem::offset_of!(RegistryHeader, capacity), 1, "corrupt: sizes"),
+        (std::mem::offset_of!(RegistryHeader, high_water), u32::MAX, "slots in use"),
+        (std::mem::offset_of!(RegistryHeader, pid), 1, "says process 1"),
+        (std::mem::offset_of!(RegistryHeader, pid_namespace), 1, "says PID namespace 1"),
     ];
     for (offset, value, expected) in cases {
         let folder = Folder::new();
@@ -250,13 +252,14 @@ fn nobody_publishes_for_another_users_process() {
         fs::rename(folder.file(), &first).expect("rename");
         let file = fs::OpenOptions::new().write(true).open(&first).expect("open");
         let of_header = |offset: usize, bytes: &[u8]| file.write_all_at(bytes, offset as u64);
-        of_header(std::mem::offset_of!(Header, pid), &1u32.to_ne_bytes()).expect("write");
-        for offset in
-            [std::mem::offset_of!(Header, start_time), std::mem::offset_of!(Header, executable)]
-        {
+        of_header(std::mem::offset_of!(RegistryHeader, pid), &1u32.to_ne_bytes()).expect("write");
+        for offset in [
+            std::mem::offset_of!(RegistryHeader, start_time),
+            std::mem::offset_of!(RegistryHeader, executable),
+        ] {
             of_header(offset, &[0; 8]).expect("write");
         }
-        of_header(std::mem::offset_of!(Header, executable) + 8, &[0; 8]).expect("write");
+        of_header(std::mem::offset_of!(RegistryHeader, executable) + 8, &[0; 8]).expect("write");
     }
     let why = folder.only_problem();
     assert!(why.contains("another user's"), "{why}");

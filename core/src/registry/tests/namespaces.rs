@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use super::super::layout::{Header, VERSION};
+use super::super::layout::{RegistryHeader, VERSION};
 use super::super::sweep::sweep;
 use super::*;
 
@@ -101,8 +101,8 @@ fn a_fork_child_in_another_namespace_publishes_beside_its_parent() {
 fn move_elsewhere(folder: &Folder, version: u32) {
     let file = OpenOptions::new().write(true).open(folder.file()).expect("the file");
     let write = |bytes: &[u8], at: usize| file.write_all_at(bytes, at as u64).expect("write");
-    write(&1u64.to_ne_bytes(), std::mem::offset_of!(Header, pid_namespace));
-    write(&version.to_ne_bytes(), std::mem::offset_of!(Header, version));
+    write(&1u64.to_ne_bytes(), std::mem::offset_of!(RegistryHeader, pid_namespace));
+    write(&version.to_ne_bytes(), std::mem::offset_of!(RegistryHeader, version));
     let name = Publisher { namespace: 1, ..own() }.to_string();
     fs::rename(folder.file(), folder.0.join(name)).expect("rename");
 }

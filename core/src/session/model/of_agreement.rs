@@ -1,6 +1,6 @@
 //! Model check of the word by which both ends agree to use the session.
 
-use super::agreement::{Agreement, Role, State};
+use super::agreement::{Agreement, AgreementState, Role};
 use super::sync::{AtomicU32, Ordering};
 use super::{bounded, Reached};
 use loom::sync::Arc;
@@ -23,14 +23,17 @@ fn both_ends_use_the_session_or_neither() {
         let agreement = offered();
         let acceptor = thread::spawn({
             let agreement = agreement.clone();
-            move || agreement.decide(State::Taken) && agreement.enter(Role::Acceptor)
+            move || agreement.decide(AgreementState::Taken) && agreement.enter(Role::Acceptor)
         });
         let entered = agreement.enter(Role::Connector);
         let is_back = agreement.withdraw();
         let settled = acceptor.join().unwrap();
         assert_eq!(settled, !is_back, "one of them uses it alone");
         assert!(!settled || entered);
-        assert_eq!(agreement.state(), if settled { State::Settled } else { State::Withdrawn });
+        assert_eq!(
+            agreement.state(),
+            if settled { AgreementState::Settled } else { AgreementState::Withdrawn }
+        );
         seen.note((entered.into(), settled.into()));
     });
     assert_eq!(reached.states(), [(0, 0), (1, 0), (1, 1)]);
@@ -43,7 +46,7 @@ fn who_goes_back_is_believed_by_both() {
     let seen = reached.clone();
     bounded(3, move || {
         let agreement = offered();
-        assert!(agreement.decide(State::Taken));
+        assert!(agreement.decide(AgreementState::Taken));
         let acceptor = thread::spawn({
             let agreement = agreement.clone();
             move || {
@@ -72,7 +75,7 @@ fn what_was_written_before_is_there() {
         let agreement = offered();
         let segment = Arc::new(AtomicU32::new(0));
         segment.load(Ordering::Relaxed);
-        assert!(agreement.decide(State::Taken));
+        assert!(agreement.decide(AgreementState::Taken));
         let connector = thread::spawn({
             let (agreement, segment) = (agreement.clone(), segment.clone());
             move || {
@@ -80,7 +83,7 @@ fn what_was_written_before_is_there() {
                 agreement.enter(Role::Connector)
             }
         });
-        if agreement.state() == State::awaited_by(Role::Acceptor) {
+        if agreement.state() == AgreementState::awaited_by(Role::Acceptor) {
             assert!(agreement.enter(Role::Acceptor));
             assert_eq!(segment.load(Ordering::Relaxed), 1);
         }

@@ -1,7 +1,7 @@
 //! Model check of the token: as in [`super`], with the kernel's futex beside it.
 
 use super::sync::Ordering;
-use super::token::{Claim, Step, Taken, Token, Wake};
+use super::token::{Claim, Step, Token, TokenTaken, Wake};
 use super::{bounded, Reached};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -49,12 +49,12 @@ impl Controlled {
     }
 
     /// One operation of the process, which is never interrupted by another.
-    fn operate(&self, process: u32) -> Taken {
+    fn operate(&self, process: u32) -> TokenTaken {
         self.try_operate(process, true).expect("it waits")
     }
 
     /// `None` if it would have had to sleep and does not wait.
-    fn try_operate(&self, process: u32, waits: bool) -> Option<Taken> {
+    fn try_operate(&self, process: u32, waits: bool) -> Option<TokenTaken> {
         let taken = self.take(process, waits)?;
         match self.token.give_back() {
             Wake::Nobody => {}
@@ -63,7 +63,7 @@ impl Controlled {
         Some(taken)
     }
 
-    fn take(&self, process: u32, waits: bool) -> Option<Taken> {
+    fn take(&self, process: u32, waits: bool) -> Option<TokenTaken> {
         let claim = claim(process);
         let (mut ticket, mut first) = (None, None);
         let taken = self.token.try_take(claim).or_else(|_| loop {

@@ -4,7 +4,7 @@
 //! [goes back to TCP](crate::switch::back_to_tcp::detach) with the help of both ends' links.
 
 use crate::fabric::{self, Link};
-use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
+use crate::provider::shm::{AgreementState, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::switch::anchor::broken;
 use crate::switch::anchor::returning;
@@ -42,7 +42,7 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
 /// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.
 pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     let Some(link) = stream.fabric else { return };
-    if stream.segment.agreement().state() != State::Settled {
+    if stream.segment.agreement().state() != AgreementState::Settled {
         // All is TCP's.
         return;
     }
@@ -138,7 +138,8 @@ pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
 /// Waits a while until the peer has all that was sent before the connection went back to TCP, and knows where that was; true
 /// if it does. The program is about to go on where the link cannot follow, and may end TCP's connection.
 pub(in crate::switch) fn deliver_all(stream: &Stream) -> bool {
-    let Some(link) = stream.fabric.filter(|_| stream.segment.agreement().state() == State::Settled)
+    let Some(link) =
+        stream.fabric.filter(|_| stream.segment.agreement().state() == AgreementState::Settled)
     else {
         return true;
     };

@@ -6,7 +6,7 @@
 //! ([`detach`](crate::switch::back_to_tcp::detach)), but for an end whose peer never came.
 
 use crate::fabric::Link;
-use crate::provider::shm::State;
+use crate::provider::shm::AgreementState;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
 use crate::session::{self, InEvent, Inbound, Misplaced, OutEvent, Outbound, WayIn, WayOut};
@@ -301,14 +301,14 @@ fn withdraw(stream: &Stream, link: &Link) -> bool {
     loop {
         link.poll();
         match stream.segment.agreement().state() {
-            State::Settled => return false,
-            State::Withdrawn | State::Refused => return true,
+            AgreementState::Settled => return false,
+            AgreementState::Withdrawn | AgreementState::Refused => return true,
             _ if time::now() - start < ANSWER => time::sleep(NAP),
             _ => break,
         }
     }
     link.abandon_unanswered();
-    stream.segment.agreement().state() != State::Settled
+    stream.segment.agreement().state() != AgreementState::Settled
 }
 
 /// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
@@ -338,5 +338,5 @@ pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -
 #[inline]
 pub(in crate::switch) fn is_given_up(stream: &Stream) -> bool {
     stream.endpoint.way_out() == WayOut::Tcp
-        && stream.segment.agreement().state() == State::Withdrawn
+        && stream.segment.agreement().state() == AgreementState::Withdrawn
 }

@@ -1,6 +1,6 @@
 //! listen and accept: TCP's own, and a note of which end of the connection this is.
 
-use crate::config::Role as ConfigRole;
+use crate::config::SocketRole as ConfigRole;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};

@@ -1,6 +1,6 @@
 //! connect: TCP's own, and nothing else.
 
-use crate::config::Role as ConfigRole;
+use crate::config::SocketRole as ConfigRole;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::descriptors::lifecycle;

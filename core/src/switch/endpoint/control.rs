@@ -3,7 +3,7 @@
 //! Uncontended it costs one atomic operation each way, shared or not. Waiters look every 20 ms whether
 //! the holder, or the one it is kept for, still comes.
 
-use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
+use crate::session::token::{Claim, Refused, Step, Token, TokenTaken, Wake};
 use crate::sys::lock::{Busy, CHECK_INTERVAL};
 use crate::sys::process;
 use crate::sys::process::owner;
@@ -35,7 +35,7 @@ fn claim() -> Claim {
 impl Control {
     /// Takes control if nobody has it. Acquire.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Result<Taken, Busy> {
+    pub(crate) fn try_lock(&self) -> Result<TokenTaken, Busy> {
         self.token.try_take(claim()).map_err(|refused| match refused {
             Refused::Other => Busy::Other,
             Refused::Reentered => Busy::Reentered,
@@ -70,7 +70,7 @@ impl Control {
     pub(crate) fn wait<E>(
         &self,
         mut goes_on: impl FnMut(Slept) -> Result<(), E>,
-    ) -> Result<Taken, E> {
+    ) -> Result<TokenTaken, E> {
         goes_on(Slept::default())?;
         let claim = claim();
         for _ in 0..LOOKS {

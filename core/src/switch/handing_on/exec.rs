@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// How the other program comes to be.
 #[derive(Clone, Copy)]
-pub enum Way<'a> {
+pub enum ExecWay<'a> {
     /// exec in this process, or in a vfork child of it.
     Exec,
     /// posix_spawn: libc makes a child that puts these descriptors elsewhere (dup2) and executes it.
@@ -60,12 +60,12 @@ pub struct Exec {
 ///
 /// A connection that cannot go back is kept from the image, and held open, as it would be on TCP. So is one whose kernel has
 /// no room for what the peer wants again: what the image sent would come before that. In its place the image gets a connection
-/// that is over: nothing else gets that number, and who uses it finds an error that TCP has. Only a [`Shell`](Way::Shell) finds the
+/// that is over: nothing else gets that number, and who uses it finds an error that TCP has. Only a [`Shell`](ExecWay::Shell) finds the
 /// number closed.
-pub fn before_exec(way: Way) -> Exec {
+pub fn before_exec(way: ExecWay) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
-    let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
+    let becomes_it = matches!(way, ExecWay::Exec) && !is_borrowed();
     let numbers = inherited.iter().map(|(fd, _)| *fd);
     exec.given_up_on_tcp = before_image(numbers, becomes_it);
     let ours = Ours::collect();
@@ -103,9 +103,9 @@ pub fn before_exec(way: Way) -> Exec {
 }
 
 /// The descriptors that the new image has, by their numbers here, each with whether a file action says so.
-fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
+fn inherited(way: ExecWay) -> SmallVec<[(Fd, bool); 64]> {
     let mut all: SmallVec<[(Fd, bool); 64]> = SmallVec::new();
-    if let Way::Spawn(duplicated) = way {
+    if let ExecWay::Spawn(duplicated) = way {
         all.extend(duplicated.iter().map(|from| (*from, true)));
     }
     let mut add = |fd| {
@@ -189,10 +189,10 @@ impl Exec {
     }
 
     /// Keeps a connection from the new image, which gets one that is over in its place where that can be made.
-    fn keep_back(&mut self, one: &Found, all: &[Found], way: Way) {
+    fn keep_back(&mut self, one: &Found, all: &[Found], way: ExecWay) {
         let over = match way {
-            Way::Shell => None,
-            Way::Exec | Way::Spawn(_) => {
+            ExecWay::Shell => None,
+            ExecWay::Exec | ExecWay::Spawn(_) => {
                 one.socket.stream().and_then(|stream| substitute::over(one.here, &stream).ok())
             }
         };
@@ -200,7 +200,7 @@ impl Exec {
             one.numbers(all).for_each(|number| self.close_on_exec(number));
             return;
         };
-        if matches!(way, Way::Exec) {
+        if matches!(way, ExecWay::Exec) {
             for number in one.numbers(all) {
                 self.put(end, number);
             }

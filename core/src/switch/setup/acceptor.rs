@@ -9,7 +9,7 @@ use super::identity;
 use super::leaving::check_leaving;
 use super::no_segment::warn_about_segment;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
-use crate::provider::shm::{Bells, Role, Segment, SegmentError, State};
+use crate::provider::shm::{AgreementState, Bells, Role, Segment, SegmentError};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
 use crate::session::Need;
@@ -164,7 +164,7 @@ pub(super) fn take(
     socket: &Socket,
     mut agreed: Box<Agreed>,
 ) -> Result<Option<Negotiation>, Reason> {
-    if !agreed.segment.agreement().decide(State::Taken) {
+    if !agreed.segment.agreement().decide(AgreementState::Taken) {
         // The connector withdrew it.
         agreed.unmap();
         return Err(Reason::Quiet);
@@ -176,7 +176,7 @@ pub(super) fn take(
 
 /// An acceptor declines it.
 fn refuse(agreed: Box<Agreed>, why: Reason) -> Reason {
-    agreed.segment.agreement().decide(State::Refused);
+    agreed.segment.agreement().decide(AgreementState::Refused);
     agreed.unmap();
     why
 }

@@ -4,8 +4,8 @@
 
 use crate::provider::shm::Role;
 use crate::reason::Reason;
-use crate::session::one_way::{Act, Receiver, Sender};
-use crate::session::{Counts, Need, Proof, Seen, Shown, Way};
+use crate::session::one_way::{Act, ProofReceiver, ProofSender};
+use crate::session::{Counts, Need, Proof, Seen, Shown, StreamWay};
 use crate::switch::socket::negotiation::Agreed;
 use crate::sys::segments::{self, Segments};
 use crate::sys::{file, net, process, time, Fd};
@@ -32,33 +32,33 @@ pub(super) fn proof(fd: Fd, need: Need) -> Result<Proof, Reason> {
 pub(super) fn step(fd: Fd, role: Role, agreed: &mut Agreed) -> Shown {
     let Some(proof) = &mut agreed.proof else { return Shown::Same };
     // Before the kernel is asked: what the peer did before it said so is in the counts.
-    let heard = Sender::hear(agreed.segment.note(role.peer()));
+    let heard = ProofSender::hear(agreed.segment.note(role.peer()));
     let Some(before) = count(fd) else { return Shown::Different };
     match (proof.look(before), &proof.way) {
-        (Seen::In, Way::Both) => {
+        (Seen::In, StreamWay::Both) => {
             proof.acknowledged_at_once = segments::acknowledges_at_once(fd);
-            proof.way = Way::In(Receiver::new(proof.need));
+            proof.way = StreamWay::In(ProofReceiver::new(proof.need));
         }
-        (Seen::Out, Way::Both) => {
-            let mut sender = Sender::new(proof.need);
+        (Seen::Out, StreamWay::Both) => {
+            let mut sender = ProofSender::new(proof.need);
             if !net::gathers(fd) {
                 sender.begin(agreed.segment.note(role));
             }
-            proof.way = Way::Out(sender);
+            proof.way = StreamWay::Out(sender);
         }
         (Seen::Both, _) => {
             over(fd, proof);
-            if let Way::Out(mut sender) = std::mem::replace(&mut proof.way, Way::Both) {
+            if let StreamWay::Out(mut sender) = std::mem::replace(&mut proof.way, StreamWay::Both) {
                 sender.rest(agreed.segment.note(role));
             }
         }
         _ => {}
     }
-    if let Way::Out(sender) = &mut proof.way {
+    if let StreamWay::Out(sender) = &mut proof.way {
         let _ = sender.next(heard, before, time::now(), coin(), agreed.segment.note(role));
     }
     let coins = match proof.way {
-        Way::Both => exchange(fd, before, role, agreed),
+        StreamWay::Both => exchange(fd, before, role, agreed),
         _ => Shown::NotYet,
     };
     agreed.proof.as_mut().map_or(Shown::Same, |proof| proof.shown(coins))
@@ -79,7 +79,7 @@ fn exchange(fd: Fd, before: Counts, role: Role, agreed: &mut Agreed) -> Shown {
 
 /// After a receive.
 pub(super) fn received(fd: Fd, role: Role, agreed: &mut Agreed) {
-    let Some(Proof { way: Way::In(receiver), .. }) = &mut agreed.proof else { return };
+    let Some(Proof { way: StreamWay::In(receiver), .. }) = &mut agreed.proof else { return };
     // Of what is unread the kernel acknowledges nothing at once.
     if net::unread(fd) != Some(0) {
         return;
@@ -123,8 +123,8 @@ pub(super) fn begin_pace(
 ) -> Option<(Pace, bool)> {
     let may_wait = |proof: &&mut Proof| proof.may_wait(bytes) && blocks(fd);
     let proof = agreed.proof.as_mut().filter(may_wait)?;
-    let Way::Out(sender) = &mut proof.way else { return None };
-    let heard = Sender::hear(agreed.segment.note(role.peer()));
+    let StreamWay::Out(sender) = &mut proof.way else { return None };
+    let heard = ProofSender::hear(agreed.segment.note(role.peer()));
     if sender.takes_part() {
         let is_counted = count(fd).is_some_and(|now| sender.is_counted(heard, now));
         return Some((if is_counted { Pace::Go } else { Pace::Wait }, false));
@@ -137,8 +137,10 @@ pub(super) fn begin_pace(
 
 /// How it goes on.
 pub(super) fn pace(fd: Fd, role: Role, agreed: &mut Agreed) -> Pace {
-    let heard = Sender::hear(agreed.segment.note(role.peer()));
-    let Some(Proof { way: Way::Out(sender), .. }) = &mut agreed.proof else { return Pace::Over };
+    let heard = ProofSender::hear(agreed.segment.note(role.peer()));
+    let Some(Proof { way: StreamWay::Out(sender), .. }) = &mut agreed.proof else {
+        return Pace::Over;
+    };
     if !sender.is_news(heard) {
         return Pace::Wait;
     }
@@ -153,7 +155,7 @@ pub(super) fn pace(fd: Fd, role: Role, agreed: &mut Agreed) -> Pace {
 
 /// What came of such a send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paced {
+pub(super) struct PacedSend {
     /// The program has the kernel keep small segments back.
     pub(super) gathers: bool,
     /// How long (ns) it took.
@@ -163,10 +165,10 @@ pub(super) struct Paced {
 }
 
 /// Ends it.
-pub(super) fn end_pace(fd: Fd, role: Role, agreed: &mut Agreed, paced: Paced) {
+pub(super) fn end_pace(fd: Fd, role: Role, agreed: &mut Agreed, paced: PacedSend) {
     let Some(proof) = &mut agreed.proof else { return };
     proof.waited(paced.took, paced.in_vain);
-    if let Way::Out(sender) = &mut proof.way {
+    if let StreamWay::Out(sender) = &mut proof.way {
         if paced.gathers {
             sender.rest(agreed.segment.note(role));
         }
@@ -178,7 +180,7 @@ pub(super) fn end_pace(fd: Fd, role: Role, agreed: &mut Agreed, paced: Paced) {
 
 /// The proof is over, or goes on in another way: the kernel acknowledges as it did before.
 pub(super) fn over(fd: Fd, proof: &Proof) {
-    if matches!(proof.way, Way::In(_)) && proof.acknowledged_at_once {
+    if matches!(proof.way, StreamWay::In(_)) && proof.acknowledged_at_once {
         segments::acknowledge_at_once(fd);
     }
 }

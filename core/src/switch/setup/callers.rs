@@ -5,7 +5,7 @@ use crate::provider::shm::budget;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::names::Names;
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::caller::{Caller, Heard};
+use crate::sys::caller::{Caller, CallerSaid};
 use crate::sys::{closing, hidden, time, Fd};
 use std::num::NonZeroU64;
 
@@ -118,13 +118,13 @@ impl Callers {
         let mut buffer = [0u8; ENCODED + 1];
         let (pid, uid) = (caller.pid, caller.uid);
         match caller.hear(&mut buffer) {
-            Heard::Silence(caller) => {
+            CallerSaid::Silence(caller) => {
                 self.silent.push(Silent { caller: caller.keep(), since });
                 if self.silent.len() > MOST_SILENT {
                     drop(oldest_of_most(&mut self.silent, |one| one.caller.uid));
                 }
             }
-            Heard::Message(length, passed) => {
+            CallerSaid::Message(length, passed) => {
                 let passed = passed.map(hidden::keep_aside);
                 let Some((name, cookie)) = decode(&buffer[..length]) else {
                     return passed.into_iter().for_each(hidden::close);
@@ -133,7 +133,7 @@ impl Callers {
                 self.kept.push(Offer { name, passed, connector, cookie, uid, at: now });
                 self.drop_surplus();
             }
-            Heard::Nonsense => {}
+            CallerSaid::Nonsense => {}
         }
     }
 

@@ -5,7 +5,7 @@ use super::apart;
 use super::first_segment;
 use super::identity;
 use super::no_segment::warn_about_segment;
-use super::offer_socket::{self, Found};
+use super::offer_socket::{self, FoundPeer};
 use crate::provider::shm::{Bells, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
@@ -42,7 +42,7 @@ pub(super) fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation
         segment
     });
     match (handed, made) {
-        (Ok(Found { peer, is_apart }), Some(segment)) => {
+        (Ok(FoundPeer { peer, is_apart }), Some(segment)) => {
             registry::note(socket.statistics(), Event::Offered);
             let mut agreed = Box::new(Agreed::of(segment, peer));
             let need = match is_apart {

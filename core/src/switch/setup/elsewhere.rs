@@ -2,7 +2,7 @@
 //! agree on as others do. Must not wait.
 
 use super::leaving;
-use crate::fabric::{self, Found, Meeting, Parties};
+use crate::fabric::{self, Meeting, MeetingOutcome, Parties};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
@@ -73,9 +73,9 @@ pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negoti
 /// Looks what came of it.
 pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> {
     let link = match meeting.look() {
-        Found::NotYet => return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 }),
-        Found::Nobody(why) => return Err(why),
-        Found::Link(link) => link,
+        MeetingOutcome::NotYet => return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 }),
+        MeetingOutcome::Nobody(why) => return Err(why),
+        MeetingOutcome::Link(link) => link,
     };
     let segment = link.segment().ok_or(Reason::OutOfMemory)?;
     let agreed = Agreed { link: Some(link), ..Agreed::of(segment, Relation::ELSEWHERE) };

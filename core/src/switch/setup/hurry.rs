@@ -4,7 +4,7 @@
 //!
 //! Waits without a lock. The caller has a pin.
 
-use super::apart::{self, Pace, Paced};
+use super::apart::{self, Pace, PacedSend};
 use crate::provider::shm::Role;
 use crate::switch::buffers::Buffers;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -62,7 +62,7 @@ pub(super) fn hurry(socket: &Socket, mut from: Buffers, flags: i32) -> usize {
         }
         pace = Pace::Wait;
     }
-    let paced = Paced { gathers, took: time::now() - began, in_vain };
+    let paced = PacedSend { gathers, took: time::now() - began, in_vain };
     with(socket, |role, agreed| apart::end_pace(fd, role, agreed, paced));
     all - from.remaining()
 }

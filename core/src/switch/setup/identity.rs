@@ -16,7 +16,7 @@
 
 use crate::reason::Reason;
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::sock_diag::{self, Owner};
+use crate::sys::sock_diag::{self, SocketOwner};
 use crate::sys::{net, Errno, Fd};
 use std::net::SocketAddr;
 
@@ -69,7 +69,11 @@ pub(super) fn is_acceptors(
 ///
 /// # Errors
 /// [`Reason::OutOfMemory`] without a descriptor to ask by, [`Reason::Unproven`] if the kernel does not tell.
-pub(super) fn look(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>, Reason> {
+pub(super) fn look(
+    like: Fd,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<Option<SocketOwner>, Reason> {
     match sock_diag::lookup(like, local, peer) {
         Ok(found) => Ok(found.filter(|owner| owner.is_connected())),
         Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)) => {
@@ -80,7 +84,7 @@ pub(super) fn look(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Opti
 }
 
 /// A process of root may have been given anybody's socket.
-fn may_have(uid: u32, owner: Owner) -> bool {
+fn may_have(uid: u32, owner: SocketOwner) -> bool {
     uid == 0 || owner.uid == uid
 }
 

@@ -19,9 +19,9 @@ use super::leaving::check_leaving;
 use super::offer_socket::OFFER_SOCKET;
 use super::pace;
 use super::publish::publish;
-use crate::config::Role as ConfigRole;
+use crate::config::SocketRole as ConfigRole;
 use crate::fabric;
-use crate::provider::shm::{budget, Role, State};
+use crate::provider::shm::{budget, AgreementState, Role};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
 use crate::session::Shown;
@@ -310,16 +310,17 @@ fn follow(
     }
     let shown = apart::step(socket.anchor(), role, &mut agreed);
     let why = match agreed.segment.agreement().state() {
-        State::Refused => Reason::RefusedByPeer,
-        State::Withdrawn => Reason::Quiet,
+        AgreementState::Refused => Reason::RefusedByPeer,
+        AgreementState::Withdrawn => Reason::Quiet,
         _ if shown == Shown::Different => {
             elsewhere::count_unproven(socket);
             Reason::Unproven
         }
         // The peer needs this end's part, too.
         _ if shown == Shown::NotYet => return Ok(Some(Negotiation::Agreed(agreed))),
-        State::Pending if role == Role::Acceptor => return acceptor::take(socket, agreed),
-        state if state == State::awaited_by(role) => match check_entering(socket, &agreed) {
+        AgreementState::Pending if role == Role::Acceptor => return acceptor::take(socket, agreed),
+        state if state == AgreementState::awaited_by(role) => match check_entering(socket, &agreed)
+        {
             Ok(()) => {
                 // If it cannot enter now, it looks again soon.
                 agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);

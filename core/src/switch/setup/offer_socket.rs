@@ -5,7 +5,7 @@ use super::callers::{encode, Callers, Offer};
 use super::identity;
 use super::offer_name::{self, OfferName};
 use super::peer_table;
-use super::peer_table::{Entry, Table};
+use super::peer_table::{PeerEntry, PeerTable};
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::names::{Names, Reach};
@@ -31,7 +31,7 @@ pub(super) struct OfferSocket {
     table: Fd,
     /// Of those whose ends are in different ones, where such ends may find each other.
     host_table: Option<Fd>,
-    entry: Entry,
+    entry: PeerEntry,
     /// The network namespace that it is in.
     namespace: u64,
     callers: Callers,
@@ -51,9 +51,9 @@ impl OfferSocket {
     pub(super) fn open(like: Fd) -> Result<OfferSocket> {
         let (folder, namespace) = (UserFolder::make_in(policy::folder())?, namespace_of(like)?);
         let open = |table| peer_table::open_own(&folder, table).map(hidden::keep);
-        let table = open(Table::Namespace(namespace))?;
-        let host_table = policy::crosses_namespaces().then(|| open(Table::Host)).transpose();
-        let entry = Entry { socket: process::random() };
+        let table = open(PeerTable::Namespace(namespace))?;
+        let host_table = policy::crosses_namespaces().then(|| open(PeerTable::Host)).transpose();
+        let entry = PeerEntry { socket: process::random() };
         let opened = host_table.and_then(|host_table| {
             let listening = listen(&folder, entry);
             listening.map(|listening| (host_table, listening)).inspect_err(|_| {
@@ -144,7 +144,7 @@ impl OfferSocket {
 }
 
 /// A socket of the name that an entry says, for whoever may share memory with this process.
-fn listen(folder: &UserFolder, entry: Entry) -> Result<(Fd, OfferName)> {
+fn listen(folder: &UserFolder, entry: PeerEntry) -> Result<(Fd, OfferName)> {
     let (socket, name) = OfferName::bind(folder, entry.socket)?;
     let own = process::euid();
     let mut others: Vec<u32> = policy::identities().filter(|uid| *uid != own).collect();
@@ -165,7 +165,7 @@ fn listen(folder: &UserFolder, entry: Entry) -> Result<(Fd, OfferName)> {
 }
 
 /// What a connector knows of the process that it offered a session to.
-pub(super) struct Found {
+pub(super) struct FoundPeer {
     pub(super) peer: Relation,
     /// No address tells that its connection is this one.
     pub(super) is_apart: bool,
@@ -182,7 +182,7 @@ pub(super) fn offer(
     tuple: &Tuple,
     names: Names,
     session: impl FnOnce() -> std::result::Result<[Fd; 3], Reason>,
-) -> std::result::Result<Found, Reason> {
+) -> std::result::Result<FoundPeer, Reason> {
     let (folder, lead) = find(socket, names).ok_or(Reason::PeerNative)?;
     let fd = packet::deaf_socket().map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
@@ -214,7 +214,7 @@ pub(super) fn offer(
         sent.map_err(|_| Reason::PeerNative)?;
         let peer = Relation::to(pid, uid);
         let peer = if is_apart { peer.seen_apart() } else { peer };
-        Ok(Found { peer, is_apart })
+        Ok(FoundPeer { peer, is_apart })
     })();
     file::close(fd);
     handed
@@ -226,7 +226,7 @@ struct Lead {
     owner: u32,
     reach: Reach,
     name: Tuple,
-    entry: Entry,
+    entry: PeerEntry,
 }
 
 /// Looks for the other end of a connection that was made. Also says where the users have their folders.
@@ -234,8 +234,8 @@ fn find(socket: Fd, names: Names) -> Option<(&'static CStr, Lead)> {
     let (namespace, folder) = (namespace_of(socket).ok()?, policy::folder());
     let lead = [Reach::Namespace, Reach::Host].into_iter().find_map(|reach| {
         let table = match reach {
-            Reach::Namespace => Table::Namespace(namespace),
-            Reach::Host => Table::Host,
+            Reach::Namespace => PeerTable::Namespace(namespace),
+            Reach::Host => PeerTable::Host,
         };
         let these: SmallVec<[Tuple; 8]> = names.in_reach(reach).collect();
         let mut owners = policy::identities().filter(|_| !these.is_empty());

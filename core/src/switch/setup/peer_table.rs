@@ -19,12 +19,12 @@ const MAGIC: [u8; 8] = *b"sanshim\x03";
 
 /// Which process has the acceptor's end, and where it is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct PeerEntry {
     /// Names its [`OfferSocket`](super::offer_socket::OfferSocket).
     pub socket: [u64; 2],
 }
 
-fn encode(tuple: &Tuple, entry: Entry) -> [u8; ENTRY_SIZE] {
+fn encode(tuple: &Tuple, entry: PeerEntry) -> [u8; ENTRY_SIZE] {
     let mut bytes = [0; ENTRY_SIZE];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..44].copy_from_slice(&tuple.encode());
@@ -33,10 +33,10 @@ fn encode(tuple: &Tuple, entry: Entry) -> [u8; ENTRY_SIZE] {
     bytes
 }
 
-fn decode(bytes: &[u8; ENTRY_SIZE], tuple: &Tuple) -> Option<Entry> {
+fn decode(bytes: &[u8; ENTRY_SIZE], tuple: &Tuple) -> Option<PeerEntry> {
     let is_its = bytes[..8] == MAGIC && bytes[8..44] == tuple.encode();
     let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
-    is_its.then_some(Entry { socket: [word(48)?, word(56)?] })
+    is_its.then_some(PeerEntry { socket: [word(48)?, word(56)?] })
 }
 
 fn place(tuple: &Tuple) -> i64 {
@@ -49,7 +49,7 @@ fn place(tuple: &Tuple) -> i64 {
 
 /// Which connections a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum PeerTable {
     /// Those of a network namespace, by its number.
     Namespace(u64),
     /// Those whose ends are in different ones.
@@ -63,16 +63,16 @@ const PREFIX: &str = "peers-";
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
 /// The name of the table's file in a user's folder.
-fn name(table: Table) -> CString {
+fn name(table: PeerTable) -> CString {
     let name = match table {
-        Table::Namespace(number) => format!("{PREFIX}{number:x}"),
-        Table::Host => format!("{PREFIX}host"),
+        PeerTable::Namespace(number) => format!("{PREFIX}{number:x}"),
+        PeerTable::Host => format!("{PREFIX}host"),
     };
     CString::new(name).unwrap_or_default()
 }
 
 /// Opens this user's own, to put entries in.
-pub(super) fn open_own(folder: &UserFolder, table: Table) -> Result<Fd> {
+pub(super) fn open_own(folder: &UserFolder, table: PeerTable) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDWR | libc::O_NONBLOCK;
     let open = |flags| folder.open_name(&name(table), flags);
     let fd = match open(FLAGS) {
@@ -121,12 +121,12 @@ pub(super) fn is_there(table: Fd) -> bool {
 }
 
 /// Puts an entry in.
-pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
+pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: PeerEntry) -> Result<()> {
     write(table, tuple, &encode(tuple, entry))
 }
 
 /// Takes an entry out, unless another connection's is there; one that is put there just now is lost until the next attempt.
-pub(super) fn withdraw(table: Fd, tuple: &Tuple, entry: Entry) {
+pub(super) fn withdraw(table: Fd, tuple: &Tuple, entry: PeerEntry) {
     if read(table, tuple) == Some(entry) {
         // If that fails the connector offers a session that nobody takes.
         let _ = write(table, tuple, &[0; ENTRY_SIZE]);
@@ -142,7 +142,12 @@ fn write(table: Fd, tuple: &Tuple, bytes: &[u8; ENTRY_SIZE]) -> Result<()> {
 }
 
 /// The entry under the first of these names that has one in that user's table. `base` is where the users have their folders.
-pub(super) fn find(base: &CStr, uid: u32, table: Table, names: &[Tuple]) -> Option<(Tuple, Entry)> {
+pub(super) fn find(
+    base: &CStr,
+    uid: u32,
+    table: PeerTable,
+    names: &[Tuple],
+) -> Option<(Tuple, PeerEntry)> {
     let folder = UserFolder::find_in(base, uid)?;
     let table = folder.open_name(&name(table), libc::O_RDONLY | libc::O_NONBLOCK).ok()?;
     let entry_of = |name: &Tuple| Some((*name, read(table, name)?));
@@ -151,7 +156,7 @@ pub(super) fn find(base: &CStr, uid: u32, table: Table, names: &[Tuple]) -> Opti
     found
 }
 
-fn read(table: Fd, tuple: &Tuple) -> Option<Entry> {
+fn read(table: Fd, tuple: &Tuple) -> Option<PeerEntry> {
     let mut bytes = [0; ENTRY_SIZE];
     let read = file::pread(table, bytes.as_mut_ptr(), ENTRY_SIZE, place(tuple));
     decode(&bytes, tuple).filter(|_| read == Ok(ENTRY_SIZE))
@@ -175,12 +180,12 @@ mod tests {
     use crate::sys::user_folder::SHARED_MEMORY;
     use std::time::SystemTime;
 
-    fn path(folder: &UserFolder, table: Table) -> CString {
+    fn path(folder: &UserFolder, table: PeerTable) -> CString {
         let path = format!("{}/{}", folder.as_str(), name(table).to_string_lossy());
         CString::new(path).unwrap()
     }
 
-    fn found(uid: u32, table: Table, name: &Tuple) -> Option<Entry> {
+    fn found(uid: u32, table: PeerTable, name: &Tuple) -> Option<PeerEntry> {
         find(SHARED_MEMORY, uid, table, &[*name]).map(|(_, entry)| entry)
     }
 
@@ -191,24 +196,25 @@ mod tests {
             let [connector, acceptor] = [port, 1].map(|port| ([127, 0, 0, 1], port).into());
             Tuple { connector, acceptor }
         };
-        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), None);
+        assert_eq!(found(uid, PeerTable::Namespace(namespace), &tuple(2)), None);
         let folder = UserFolder::make().unwrap();
-        let table = open_own(&folder, Table::Namespace(namespace)).unwrap();
+        let table = open_own(&folder, PeerTable::Namespace(namespace)).unwrap();
         assert!(is_there(table));
-        let entry = Entry { socket: [7, u64::MAX] };
+        let entry = PeerEntry { socket: [7, u64::MAX] };
         advertise(table, &tuple(2), entry).unwrap();
-        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), Some(entry));
-        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(3)), None);
+        assert_eq!(found(uid, PeerTable::Namespace(namespace), &tuple(2)), Some(entry));
+        assert_eq!(found(uid, PeerTable::Namespace(namespace), &tuple(3)), None);
         // Another connection's entry in the same place.
         let other = (3..).map(tuple).find(|other| place(other) == place(&tuple(2))).unwrap();
-        advertise(table, &other, Entry { socket: [8, 8] }).unwrap();
-        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), None);
-        assert_eq!(found(uid + 1, Table::Namespace(namespace), &other), None);
+        advertise(table, &other, PeerEntry { socket: [8, 8] }).unwrap();
+        assert_eq!(found(uid, PeerTable::Namespace(namespace), &tuple(2)), None);
+        assert_eq!(found(uid + 1, PeerTable::Namespace(namespace), &other), None);
         withdraw(table, &tuple(2), entry);
-        assert!(found(uid, Table::Namespace(namespace), &other).is_some(), "another's stays");
-        withdraw(table, &other, Entry { socket: [8, 8] });
-        assert_eq!(found(uid, Table::Namespace(namespace), &other), None);
-        std::fs::remove_file(path(&folder, Table::Namespace(namespace)).to_str().unwrap()).unwrap();
+        assert!(found(uid, PeerTable::Namespace(namespace), &other).is_some(), "another's stays");
+        withdraw(table, &other, PeerEntry { socket: [8, 8] });
+        assert_eq!(found(uid, PeerTable::Namespace(namespace), &other), None);
+        std::fs::remove_file(path(&folder, PeerTable::Namespace(namespace)).to_str().unwrap())
+            .unwrap();
         assert!(!is_there(table));
         file::close(table);
     }
@@ -217,12 +223,15 @@ mod tests {
     fn what_is_no_table_of_that_user_is_not_believed() {
         let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 62);
         let folder = UserFolder::make().unwrap();
-        let name = path(&folder, Table::Namespace(namespace));
+        let name = path(&folder, PeerTable::Namespace(namespace));
         let path = name.to_str().unwrap();
         std::os::unix::fs::symlink("/dev/zero", path).unwrap();
-        assert!(open_own(&folder, Table::Namespace(namespace)).is_err());
+        assert!(open_own(&folder, PeerTable::Namespace(namespace)).is_err());
         let [connector, acceptor] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
-        assert_eq!(found(uid, Table::Namespace(namespace), &Tuple { connector, acceptor }), None);
+        assert_eq!(
+            found(uid, PeerTable::Namespace(namespace), &Tuple { connector, acceptor }),
+            None
+        );
         std::fs::remove_file(path).unwrap();
     }
 
@@ -245,8 +254,8 @@ mod tests {
         let namespace = u64::from(process::pid()) | 3 << 60;
         let folder = UserFolder::make().unwrap();
         let [old, new] = [namespace, namespace + 1].map(|namespace| {
-            file::close(open_own(&folder, Table::Namespace(namespace)).unwrap());
-            path(&folder, Table::Namespace(namespace)).into_string().unwrap()
+            file::close(open_own(&folder, PeerTable::Namespace(namespace)).unwrap());
+            path(&folder, PeerTable::Namespace(namespace)).into_string().unwrap()
         });
         let before = SystemTime::now() - 2 * FORGOTTEN;
         std::fs::File::options().write(true).open(&old).unwrap().set_modified(before).unwrap();

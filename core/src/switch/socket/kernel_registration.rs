@@ -32,7 +32,7 @@ pub(crate) struct KernelRegistration {
 }
 
 /// What was noted.
-pub(in crate::switch) struct Entry {
+pub(in crate::switch) struct NotedRegistration {
     pub(in crate::switch) set: &'static Set,
     pub(in crate::switch) fd: Fd,
     pub(in crate::switch) events: u32,
@@ -130,11 +130,11 @@ impl KernelRegistration {
     }
 
     /// Takes the note out, for the books of the set. `Err`: it is not known. Structure lock, under which no set ends.
-    pub(in crate::switch) fn take(&self) -> std::result::Result<Option<Entry>, ()> {
+    pub(in crate::switch) fn take(&self) -> std::result::Result<Option<NotedRegistration>, ()> {
         let entry = match self.claim() {
             UNKNOWN => return Err(()),
             // SAFETY: sets are never freed.
-            PRESENT => unsafe { self.set.load(Relaxed).as_ref() }.map(|set| Entry {
+            PRESENT => unsafe { self.set.load(Relaxed).as_ref() }.map(|set| NotedRegistration {
                 set,
                 fd: self.fd.load(Relaxed),
                 events: self.events.load(Relaxed),

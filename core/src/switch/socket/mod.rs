@@ -95,12 +95,12 @@ pub struct Socket {
     /// Its registration in a kernel's set, while nobody had to know more.
     pub(crate) kernel_registration: KernelRegistration,
     /// Changed and read under the structure lock.
-    guarded: UnsafeCell<Parts>,
+    guarded: UnsafeCell<SocketParts>,
 }
 
 /// Parts of a socket that need the structure lock.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct SocketParts {
     /// Registrations in epoll sets.
     pub(crate) watches: SmallVec<[Watch; 1]>,
     /// What both ends have agreed on so far of going to the SAN.
@@ -140,7 +140,7 @@ impl Socket {
             kernel_registration: KernelRegistration::new(),
             is_looked_at: AtomicBool::new(false),
             negotiates: AtomicBool::new(false),
-            guarded: UnsafeCell::new(Parts::default()),
+            guarded: UnsafeCell::new(SocketParts::default()),
         }
     }
 
@@ -165,7 +165,7 @@ impl Socket {
 
     /// The parts that need the structure lock.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) fn guarded(&self, _: &mut Structure) -> &mut Parts {
+    pub(crate) fn guarded(&self, _: &mut Structure) -> &mut SocketParts {
         // SAFETY: there is one Structure at a time, the caller has it, and no caller keeps one
         // result while it asks for another of the same socket.
         unsafe { &mut *self.guarded.get() }

@@ -7,7 +7,7 @@ use crate::provider::shm::Registration;
 use crate::sys::jump::Jump;
 use crate::sys::lock::NOBODY;
 use crate::sys::lock_order;
-use crate::sys::thread::{with_notes, Note, MOST_NOTES};
+use crate::sys::thread::{with_notes, ThreadNote, MOST_NOTES};
 use crate::sys::{process, time};
 use std::marker::PhantomData;
 use std::ptr;
@@ -16,7 +16,7 @@ use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
 /// A note of the calling thread that it has hold of an end, until it is dropped. It is made before that is so. Where a
 /// thread has hold of very many, in handlers inside of handlers, the last are not noted.
 pub(in crate::switch) struct Hold<'a> {
-    note: *const Note,
+    note: *const ThreadNote,
     /// The stream, which is there as long.
     stream: PhantomData<&'a ()>,
 }
@@ -41,7 +41,7 @@ impl<'a> Hold<'a> {
 
 /// The last one serves all that find no other.
 #[inline(never)]
-fn next_free(notes: &[Note; MOST_NOTES]) -> &Note {
+fn next_free(notes: &[ThreadNote; MOST_NOTES]) -> &ThreadNote {
     let free = notes.iter().find(|note| note.about.get().is_null());
     free.unwrap_or(&notes[MOST_NOTES - 1])
 }
@@ -60,7 +60,7 @@ impl Drop for Hold<'_> {
 ///
 /// # Safety
 /// It is not null, and lies where a stack is.
-unsafe fn stream_of(note: &Note) -> Option<&Stream<'_>> {
+unsafe fn stream_of(note: &ThreadNote) -> Option<&Stream<'_>> {
     let stream = note.about.get().cast::<Stream>();
     // SAFETY: the caller's promise; where it is the stream still, all that it names is mapped.
     unsafe {
@@ -74,10 +74,10 @@ unsafe fn stream_of(note: &Note) -> Option<&Stream<'_>> {
 pub fn before_jump(jump: &Jump) {
     lock_order::forget_all();
     with_notes(|notes| {
-        let passed = |note: &Note| jump.passes(note.about.get() as usize);
+        let passed = |note: &ThreadNote| jump.passes(note.about.get() as usize);
         for note in notes.iter().filter(|note| !note.about.get().is_null() && passed(note)) {
             // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
-            let stays = |other: &Note| {
+            let stays = |other: &ThreadNote| {
                 !other.about.get().is_null()
                     && !passed(other)
                     && ptr::eq(other.token.get(), note.token.get())

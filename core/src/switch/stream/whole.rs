@@ -4,8 +4,8 @@
 use super::holding::Hold;
 use crate::fabric::Link;
 use crate::provider::shm::{MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span};
-use crate::registry::{self, Control as Shown, Event, Slot as Statistics};
-use crate::session::token::Taken;
+use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
+use crate::session::token::TokenTaken;
 use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::switch::endpoint::control::{Control, Slept};
 use crate::switch::endpoint::Endpoint;
@@ -206,7 +206,7 @@ impl<'a> Stream<'a> {
         shown: &Shown,
         event: fn(u64) -> Event,
         goes_on: impl FnMut(Slept) -> Result<(), E>,
-    ) -> Result<Taken, Denied<E>> {
+    ) -> Result<TokenTaken, Denied<E>> {
         let taken = match lock.try_lock() {
             Ok(taken) => taken,
             Err(Busy::Reentered) => return Err(Denied::Reentered),

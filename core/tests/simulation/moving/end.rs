@@ -1,7 +1,7 @@
 //! One end of the connection: what its threads share, and how it comes to the SAN. What it decides by, it has from the
 //! library's own files; in which order it comes to that follows `switch/setup` and `switch/anchor`.
 
-use super::agreement::{Role, State};
+use super::agreement::{AgreementState, Role};
 use super::end_word::{EndState, EndWord};
 use super::kernel::Error;
 use super::schedule::{call, chance, step};
@@ -286,22 +286,22 @@ impl End {
             return Some(Negotiation::Advertised);
         };
         if chance(self.behaviour.declines) {
-            segment.agreement.decide(State::Refused);
+            segment.agreement.decide(AgreementState::Refused);
             return None;
         }
-        segment.agreement.decide(State::Taken).then_some(Negotiation::Agreed(segment))
+        segment.agreement.decide(AgreementState::Taken).then_some(Negotiation::Agreed(segment))
     }
 
     /// Looks whether the other end is as far as this one.
     fn follow(&self, segment: Arc<Segment>) -> Option<Negotiation> {
         let gives_up = chance(self.behaviour.declines);
         match segment.agreement.state() {
-            State::Refused | State::Withdrawn => None,
+            AgreementState::Refused | AgreementState::Withdrawn => None,
             _ if gives_up => {
                 segment.agreement.withdraw();
                 None
             }
-            state if state == State::awaited_by(self.role) => self.enter(segment),
+            state if state == AgreementState::awaited_by(self.role) => self.enter(segment),
             _ => Some(Negotiation::Agreed(segment)),
         }
     }
@@ -392,11 +392,11 @@ impl End {
             None => "on tcp",
             Some(Negotiation::Advertised) => "advertised",
             Some(Negotiation::Agreed(segment)) => match segment.agreement.state() {
-                State::Pending => "offered",
-                State::Taken => "taken",
-                State::Confirmed => "confirmed",
-                State::Settled => "settled",
-                State::Withdrawn | State::Refused => "withdrawn",
+                AgreementState::Pending => "offered",
+                AgreementState::Taken => "taken",
+                AgreementState::Confirmed => "confirmed",
+                AgreementState::Settled => "settled",
+                AgreementState::Withdrawn | AgreementState::Refused => "withdrawn",
             },
         }
     }

@@ -1,7 +1,7 @@
 //! What the threads of an end do: one sends a stream, one receives the peer's, both waiting where they have to; in the order of
 //! `switch/transfer`, `switch/waiting` and `switch/anchor/switchover`.
 
-use super::agreement::State;
+use super::agreement::AgreementState;
 use super::end::{flag, stream_byte, End, Endpoint};
 use super::kernel::Error;
 use super::schedule::{call, chance, range, sleep_until, step, Ready};
@@ -134,7 +134,7 @@ impl End {
     /// Sends what goes now; nothing: it is to look again.
     fn send_on_san(&self, e: &Endpoint, bytes: &[u8]) -> Result<usize, Error> {
         self.look_after(e);
-        if e.way_out() == WayOut::Tcp && e.segment.agreement.state() == State::Withdrawn {
+        if e.way_out() == WayOut::Tcp && e.segment.agreement.state() == AgreementState::Withdrawn {
             self.retreat(e);
         }
         let held = e.sending.lock();

@@ -7,7 +7,7 @@ use super::listener::LocalListener;
 use super::queue_pair::LocalQueuePair;
 use super::shared_receive_queue::LocalSharedReceiveQueue;
 use crate::provider::interface::*;
-use crate::provider::software::{Memory, Region};
+use crate::provider::software::{AdapterMemory, Region};
 use crate::sys::net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl implement::ProviderObject for SharedMemory {
 /// An adapter: an address and its registrations.
 pub struct LocalAdapter {
     ip: IpAddr,
-    memory: Arc<Memory>,
+    memory: Arc<AdapterMemory>,
 }
 
 impl implement::AdapterObject for LocalAdapter {

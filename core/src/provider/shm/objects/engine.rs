@@ -1,9 +1,9 @@
 //! The engine works off what was posted on a queue pair. One thread at a time has a turn, and nobody waits for one.
 //!
 //! - A thread that finds another at its turn leaves a note and goes on. The other sees it and looks once more.
-//! - Posting only begins requests ([`Pair::pump`]).
-//! - Messages and completions are taken when a completion queue is asked for results ([`Pair::run`]).
-//! - To end a queue pair ([`Pair::end`]) takes back what the peer can reach, and stops the rest. Whoever asks a
+//! - Posting only begins requests ([`LocalPair::pump`]).
+//! - Messages and completions are taken when a completion queue is asked for results ([`LocalPair::run`]).
+//! - To end a queue pair ([`LocalPair::end`]) takes back what the peer can reach, and stops the rest. Whoever asks a
 //!   completion queue next is told what was outstanding.
 
 use super::channel::{ChannelParts, LocalChannel};

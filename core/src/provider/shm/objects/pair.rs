@@ -14,7 +14,7 @@ use super::window::WINDOWS;
 use super::work_queue::{InlineBytes, PostedRequest, Receive, WorkQueue};
 use crate::provider::interface::QueuePairAttributes;
 use crate::provider::software::inherited;
-use crate::provider::software::Memory;
+use crate::provider::software::AdapterMemory;
 use crate::sys::process;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -36,7 +36,7 @@ pub(super) struct LocalPair {
     pub(super) receive: Arc<Results>,
     pub(super) initiator: Arc<Results>,
     pub(super) shared: Option<Arc<SharedReceives>>,
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<AdapterMemory>,
     pub(super) channel: OnceLock<LocalChannel>,
     pub(super) phase: AtomicU8,
     /// Nothing begins any more, and whoever works is to end it.
@@ -67,7 +67,7 @@ impl LocalPair {
         receive: &Arc<Results>,
         initiator: &Arc<Results>,
         shared: Option<&Arc<SharedReceives>>,
-        memory: &Arc<Memory>,
+        memory: &Arc<AdapterMemory>,
     ) -> Self {
         static KEY: AtomicU64 = AtomicU64::new(Results::FIRST_KEY);
         let own_receives = if shared.is_some() { 0 } else { attributes.receive_depth };

@@ -1,4 +1,4 @@
-//! A queue pair as its client has it: checks, and posts on the [`Pair`].
+//! A queue pair as its client has it: checks, and posts on the [`LocalPair`].
 
 use super::completion_queue::Queue;
 use super::layout::ACKNOWLEDGEMENTS;
@@ -7,7 +7,7 @@ use super::pair::{LocalPair, CONNECTED, ENDED};
 use super::shared_receive_queue::SharedBuffers;
 use super::work_queue::{List, PostedRequest, Receive, RequestedWork, Stage};
 use crate::provider::interface::*;
-use crate::provider::software::{Memory, Region};
+use crate::provider::software::{AdapterMemory, Region};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl LocalQueuePair {
         receive: &Arc<Queue>,
         initiator: &Arc<Queue>,
         shared: Option<&Arc<SharedBuffers>>,
-        memory: &Arc<Memory>,
+        memory: &Arc<AdapterMemory>,
     ) -> ProviderResult<Self> {
         if wanted.receive_depth > LIMITS.max_receive_depth
             || wanted.initiator_depth == 0

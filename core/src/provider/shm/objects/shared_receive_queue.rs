@@ -3,7 +3,7 @@
 use super::pair::LocalPair;
 use super::shared_receives::SharedReceives;
 use crate::provider::interface::{implement, MemoryPiece, ProviderResult};
-use crate::provider::software::Memory;
+use crate::provider::software::AdapterMemory;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The queue, with those that a buffer may be for.
@@ -33,7 +33,7 @@ impl LocalSharedReceiveQueue {
     ///
     /// # Errors
     /// Without memory.
-    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> ProviderResult<Self> {
+    pub(super) fn new(memory: &Arc<AdapterMemory>, depth: u32) -> ProviderResult<Self> {
         let receives = Arc::new(SharedReceives::new(memory, depth)?);
         Ok(LocalSharedReceiveQueue(Arc::new(SharedBuffers {
             receives,

@@ -5,14 +5,14 @@
 
 use super::work_queue::{List, Receive, SEGMENTS};
 use crate::provider::interface::{Error, MemoryPiece, ProviderResult};
-use crate::provider::software::Memory;
+use crate::provider::software::AdapterMemory;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// See the module.
 pub(super) struct SharedReceives {
-    memory: Arc<Memory>,
+    memory: Arc<AdapterMemory>,
     depth: usize,
     posted: Mutex<VecDeque<Receive>>,
     /// Some queue pair has a message and found no buffer.
@@ -24,7 +24,7 @@ impl SharedReceives {
     ///
     /// # Errors
     /// Without memory.
-    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> ProviderResult<Self> {
+    pub(super) fn new(memory: &Arc<AdapterMemory>, depth: u32) -> ProviderResult<Self> {
         let (depth, mut posted) = (depth as usize, VecDeque::new());
         posted.try_reserve_exact(depth).map_err(|_| Error::InsufficientResources)?;
         Ok(SharedReceives {

@@ -20,7 +20,7 @@ use crate::provider::interface::implement::{
 };
 use crate::provider::interface::*;
 use crate::provider::software::inherited::Descriptor;
-use crate::provider::software::{Memory, Region};
+use crate::provider::software::{AdapterMemory, Region};
 use crate::sys::{file, net, poll, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const SIZE: usize = 1 << 20;
 struct End {
     pair: LocalQueuePair,
     queue: LocalCompletionQueue,
-    memory: Arc<Memory>,
+    memory: Arc<AdapterMemory>,
     region: Region,
     bytes: *mut u8,
 }
@@ -49,7 +49,7 @@ impl End {
         shared: bool,
         sends: Option<&LocalCompletionQueue>,
     ) -> (Self, Option<LocalSharedReceiveQueue>) {
-        let memory = Arc::<Memory>::default();
+        let memory = Arc::<AdapterMemory>::default();
         let queue = LocalCompletionQueue::new(1024).unwrap();
         let shared = shared.then(|| LocalSharedReceiveQueue::new(&memory, depth).unwrap());
         let attributes = QueuePairAttributes {
