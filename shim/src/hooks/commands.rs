@@ -3,12 +3,12 @@
 
 use crate::real::hooks;
 use libc::{c_char, c_int, FILE};
-use sanshim_core::switch::exec::{before_exec, Way};
+use sanshim_core::switch::exec::{before_exec, ExecWay};
 use sanshim_core::sys::errno;
 
 /// Runs `real`, in which a shell is started.
 fn with_shell<T>(real: impl FnOnce() -> T) -> T {
-    let prepared = before_exec(Way::Shell);
+    let prepared = before_exec(ExecWay::Shell);
     let result = real();
     errno::kept(|| prepared.undo());
     result

@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::logging;
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
-use sanshim_core::switch::exec::{before_exec, Way};
+use sanshim_core::switch::exec::{before_exec, ExecWay};
 use sanshim_core::switch::fork as forks;
 use sanshim_core::sys::errno;
 use sanshim_core::sys::process::expect_borrower;
@@ -16,7 +16,7 @@ type Arguments = *const *const c_char;
 
 /// Runs an exec. Comes back only if it failed.
 fn exec(real: impl FnOnce() -> c_int) -> c_int {
-    let prepared = before_exec(Way::Exec);
+    let prepared = before_exec(ExecWay::Exec);
     let result = real();
     errno::kept(|| prepared.undo());
     result
@@ -28,7 +28,7 @@ unsafe fn spawn(
 ) -> c_int {
     // SAFETY: the program's file actions.
     let duplicated = unsafe { file_actions::duplicated(actions) };
-    let prepared = before_exec(Way::Spawn(&duplicated));
+    let prepared = before_exec(ExecWay::Spawn(&duplicated));
     let stand_ins = prepared.stand_ins();
     let result = if stand_ins.is_empty() {
         real(actions)
