@@ -79,12 +79,12 @@ pub fn lives(tid: u32) -> bool {
     !matches!(state, Some(b'Z' | b'X'))
 }
 
-/// "/proc/TID/FILE" and zeros behind it. FILE has six letters at most. Does not allocate, because a signal handler or a vfork
+/// "/proc/TID/FILE" and zeros behind it. FILE has 21 letters at most. Does not allocate, because a signal handler or a vfork
 /// child may ask.
-pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
-    let mut path = [0; 24];
-    let mut rest = &mut path[..];
-    // A number has ten digits at most.
+pub(super) fn path_of(tid: u32, file: impl std::fmt::Display) -> [u8; 40] {
+    let mut path = [0; 40];
+    // A number has ten digits at most. One zero stays behind whatever is written.
+    let mut rest = &mut path[..39];
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/{file}"));
     path
 }
@@ -305,7 +305,10 @@ mod tests {
     #[test]
     fn the_dead_do_not_live() {
         assert!(lives(pid()) && lives(tid()));
-        assert_eq!(&path_of(u32::MAX, "stat")[..], b"/proc/4294967295/stat\0\0\0");
+        let is = |path: [u8; 40], expected: &[u8]| path.split(|b| *b == 0).next() == Some(expected);
+        assert!(is(path_of(u32::MAX, "stat"), b"/proc/4294967295/stat"));
+        let longest = path_of(u32::MAX, format_args!("fd/{}", i32::MIN));
+        assert!(is(longest, b"/proc/4294967295/fd/-2147483648"));
         let thread = std::thread::spawn(tid);
         let dead = thread.join().unwrap();
         // The kernel's entry of the thread may outlast the join for a moment.

@@ -8,61 +8,40 @@ pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     if pid == process::pid() {
         return file::identity(fd);
     }
-    let path = Text::<40>::of(format_args!("/proc/{pid}/fd/{fd}"))?;
-    if !link(&path)?.as_bytes().starts_with(b"socket:[") {
+    let path = process::path_of(pid, format_args!("fd/{fd}"));
+    if inode_at(&path)?.is_none() {
         return Err(Errno(libc::ENOTSOCK));
     }
     // SAFETY: stat is plain data, zero is a valid value of it.
     let mut s: libc::stat = unsafe { std::mem::zeroed() };
-    call!(newfstatat, libc::AT_FDCWD, path.at(), &mut s as *mut _ as usize, 0)?;
+    let at = &mut s as *mut _ as usize;
+    call!(newfstatat, libc::AT_FDCWD, path.as_ptr() as usize, at, 0)?;
     Ok((s.st_dev, s.st_ino))
 }
 
 /// The number of a descriptor of process `pid` for the socket with this inode. Of what else the process has open no file system
 /// is asked: that process may serve it, or wait for it itself.
 pub(crate) fn socket_in(pid: u32, inode: u64) -> Option<Fd> {
-    let folder = Text::<24>::of(format_args!("/proc/{pid}/fd")).ok()?;
-    let wanted = Text::<40>::of(format_args!("socket:[{inode}]")).ok()?;
     let is_it = |fd: Fd| {
-        let path = Text::<40>::of(format_args!("/proc/{pid}/fd/{fd}"));
-        let found = path.and_then(|path| link(&path));
-        found.is_ok_and(|found| found.as_bytes() == wanted.as_bytes())
+        let path = process::path_of(pid, format_args!("fd/{fd}"));
+        inode_at(&path).is_ok_and(|found| found == Some(inode))
     };
     let mut found = None;
-    let path = std::ffi::CStr::from_bytes_until_nul(&folder.0).ok()?;
-    let _ = file::each_number_in(path, |fd, _| found = found.or_else(|| is_it(fd).then_some(fd)));
+    let folder = process::path_of(pid, "fd");
+    let folder = std::ffi::CStr::from_bytes_until_nul(&folder).ok()?;
+    let _ = file::each_number_in(folder, |fd, _| found = found.or_else(|| is_it(fd).then_some(fd)));
     found
 }
 
-/// Text that ends with zero, without an allocation.
-struct Text<const N: usize>([u8; N], usize);
-
-impl<const N: usize> Text<N> {
-    /// ENAMETOOLONG for more than fits.
-    fn of(text: std::fmt::Arguments<'_>) -> Result<Self> {
-        let mut bytes = [0; N];
-        // A zero stays behind it.
-        let mut rest = &mut bytes[..N - 1];
-        std::io::Write::write_fmt(&mut rest, text).map_err(|_| Errno(libc::ENAMETOOLONG))?;
-        let length = N - 1 - rest.len();
-        Ok(Self(bytes, length))
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.0[..self.1]
-    }
-
-    fn at(&self) -> usize {
-        self.0.as_ptr() as usize
-    }
-}
-
-/// What a link of /proc says, cut off where it is longer than any of a socket.
-fn link<const N: usize>(path: &Text<N>) -> Result<Text<40>> {
-    let mut link = Text([0; 40], 0);
-    let (to, size) = (link.0.as_mut_ptr() as usize, link.0.len());
-    link.1 = call!(readlinkat, libc::AT_FDCWD, path.at(), to, size)?;
-    Ok(link)
+/// The inode of the socket that a link of /proc leads to. `None` if that is no socket.
+fn inode_at(path: &[u8; 40]) -> Result<Option<u64>> {
+    // What says more is no socket's.
+    let mut link = [0u8; 40];
+    let (to, size) = (link.as_mut_ptr() as usize, link.len());
+    let length = call!(readlinkat, libc::AT_FDCWD, path.as_ptr() as usize, to, size)?;
+    let text = std::str::from_utf8(&link[..length]).ok();
+    let number = text.and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']'));
+    Ok(number.and_then(|number| number.parse().ok()))
 }
 
 #[cfg(test)]
