@@ -1,4 +1,5 @@
-//! The adapters of this process by their local addresses, opened when they are first asked for. Knows of no connection.
+//! The adapters of this process, by their local addresses. An adapter is opened when somebody first asks for it. This
+//! module knows no connection.
 
 use super::helper;
 use super::link::LinkPort;

@@ -1,5 +1,5 @@
-//! Keeps a process from forking while something is changed that is the process's own, and tells a process of its
-//! fork relatives. Knows of nothing that is changed.
+//! Keeps a process from forking while a thread changes something that is the process's own, and tells whether the
+//! process has fork relatives. This module does not know what changes.
 
 use crate::sys::lock_order::{LockRank, RankGuard};
 use std::sync::atomic::{AtomicU32, Ordering};

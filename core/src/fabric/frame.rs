@@ -1,7 +1,7 @@
-//! What goes over a queue pair: a header with what the sending end publishes, and a payload.
+//! The form of what goes over a queue pair: a header with what the sending end publishes, and a payload.
 //!
-//! All numbers are little-endian. Everything in a frame is the peer's word: what is used as a length
-//! or a position is checked by who uses it.
+//! All numbers are little-endian. Everything in a frame is the peer's word: the code that uses a number as a length or
+//! a position checks it.
 
 use crate::provider::shm::{CLOSED, FINISHED, READ_SHUT};
 

@@ -1,4 +1,4 @@
-//! What may come from another host, and from other processes' helpers.
+//! Feeds arbitrary bytes to the code that reads from another host, and from other processes' helpers.
 
 use super::{frame, mailbox, request};
 

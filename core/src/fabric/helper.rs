@@ -1,7 +1,7 @@
-//! The helper thread as everybody else sees it: started when it is first needed, woken, and given descriptors to watch.
-//! What it does is the business of `background`, which installs that; nothing of it is known here.
+//! The helper thread as all others see it: they start it when they first need it, wake it, and give it descriptors to
+//! watch. `background` installs the thread's work, which this module does not know.
 //!
-//! There is none until the first port is opened. It blocks all signals. In a fork child there is none.
+//! A process has no helper until it opens its first port, and a fork child has none. The helper blocks all signals.
 
 use super::mailbox::{HelperMessage, Mailbox, MailboxAddress};
 use crate::sys::lock_order::{LockRank, RankedMutex};

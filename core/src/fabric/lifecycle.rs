@@ -1,4 +1,5 @@
-//! The fabric in the life of a process: allowed at its start, over its forks, at its exit; and reached from others.
+//! The fabric in the life of a process: its start allows the fabric, its forks and its exit pass through here, and
+//! other processes reach it here.
 
 use super::background::{self, HelperCalls};
 use super::source::Source;

@@ -1,10 +1,11 @@
-//! What the helpers of one host's processes say to each other: a datagram socket for each, with an address that only those
-//! who share something with its process know.
+//! The helpers of one host's processes send each other messages. Each has a datagram socket, with an address that only
+//! processes know which share something with it.
 //!
-//! Every user sees the socket's name and may send there. So the name does not tell the address, and the kernel lets only in
-//! what begins with that: nobody else's messages wake the helper, fill its queue, or leave it descriptors to close.
+//! Every user sees the socket's name and may send there. So the name does not tell the address, and the kernel lets in
+//! only datagrams that begin with the address. Nobody else's messages wake the helper, fill its queue, or leave it
+//! descriptors to close.
 //!
-//! Every message may be lost, or come twice: whoever waits for the effect sends it again.
+//! Every message may be lost, or come twice. A helper that waits for the effect sends the message again.
 
 use super::request::Cookie;
 use crate::sys::packet::{self, Name};

@@ -1,25 +1,24 @@
-//! Connections over a provider's queue pairs: two ends that do not share memory.
+//! Connections over a provider's queue pairs: two ends that share no memory.
 //!
-//! Each end has a segment of its own, in the layout of shared memory, and sees its peer in it. A
-//! [`Link`] plays the peer's part there: what this end publishes in its segment goes out as
-//! [`frame`]s, and what frames bring is published as the peer would have done it. So the session, the
-//! streams and their readiness are the same over every provider, and a fork child may use a
-//! connection whose queue pair is its parent's.
+//! Each end has a segment of its own, in the layout of shared memory, and sees its peer in it. A [`Link`] plays the
+//! peer's part there. It sends as [`frame`]s what this end publishes in its segment. It publishes what frames bring as
+//! the peer would have done. So the session, the streams and their readiness are the same over every provider. A fork
+//! child may use a connection whose queue pair is its parent's.
 //!
 //! Rooms and files lie on floors: each may call what lies below it, and docs/architecture.md has them in order. From
 //! the top:
 //!
 //! - [`lifecycle`]: a process begins, forks, exits
-//! - [`background`]: what goes on where the program is away
+//! - [`background`]: the helper's work, while the program is away
 //! - [`meeting`]: both ends of a busy connection find each other
-//! - [`sharing`]: what processes do that use a link which another one controls
-//! - [`adapters`]: by their addresses; [`reception`]: who asks for a link there
-//! - [`link`]: one connection; [`port`]: one adapter with what completes over it
-//! - [`helper`]: the thread that others wake; [`mailbox`]: what those of several processes say to each other
+//! - [`sharing`]: processes that use a link which another process controls
+//! - [`adapters`]: by their addresses; [`reception`]: connection requests there
+//! - [`link`]: one connection; [`port`]: one adapter, and what completes over it
+//! - [`helper`]: the thread that others wake; [`mailbox`]: messages between the helpers of several processes
 //! - [`frame`], [`request`]: the forms of what is sent; [`source`]: where the provider comes from; [`fork_gate`]
 //!
-//! Knows no `Socket`. Of the program's descriptors it keeps a closed
-//! connection's anchor, unread.
+//! The fabric knows no `Socket`. Of the program's descriptors it keeps a closed connection's anchor, and does not read
+//! it.
 
 mod adapters;
 mod background;

@@ -1,5 +1,5 @@
-//! Connection requests at one adapter, by the helper: a listener, and the connector that takes the next one.
-//! Knows nothing of what they are for.
+//! The helper takes connection requests at one adapter: a listener, and the connector that takes the next request. This
+//! module does not know what the requests are for.
 
 use super::helper;
 use super::link::LinkPort;

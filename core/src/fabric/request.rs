@@ -1,5 +1,5 @@
-//! What a connection request carries, and its answer: how the segments are divided, and what it is for. InfiniBand leaves
-//! 56 bytes.
+//! The form of a connection request and of its answer: how the segments are divided, and what the request is for.
+//! InfiniBand leaves 56 bytes.
 
 use super::frame;
 use crate::provider::shm::Geometry;

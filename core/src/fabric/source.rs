@@ -1,4 +1,4 @@
-//! Where the fabric's provider comes from, and whether there may be one. Opens nothing of it.
+//! Where the fabric's provider comes from, and whether there may be one. This module opens nothing of it.
 
 use crate::provider::interface::catalogue::Catalogue;
 use crate::provider::interface::library::Library;

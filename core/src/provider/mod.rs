@@ -1,8 +1,8 @@
-//! Providers: what carries the messages of a session.
+//! Providers carry the messages of a session.
 //!
-//! [`interface`] is what every provider implements. [`shm`] serves connections within the host, by
-//! segments, and has the interface's objects as well; [`simulation`] is a fabric inside one process, for
-//! tests. A provider moves bytes and headers; it knows nothing of sockets, readiness or flow control.
+//! Every provider implements [`interface`]. [`shm`] serves connections within the host, by segments, and has the
+//! interface's objects as well. [`simulation`] is a fabric inside one process, for tests. A provider moves bytes and
+//! headers. It knows nothing of sockets, readiness or flow control.
 
 pub mod interface;
 pub(crate) mod shm;

@@ -1,4 +1,5 @@
-//! With whom a process shares memory besides its own user and root, and where it meets them, as `sanctl check --with` tells.
+//! With whom a process shares memory besides its own user and root, and where it meets them. `sanctl check --with`
+//! tells it.
 
 use crate::config::LONGEST_FOLDER;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What the closed connections of a process have done together, as its file has it.
+//! What the closed connections of a process have done together, as the process's file has it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

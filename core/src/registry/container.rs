@@ -1,5 +1,5 @@
-//! Which container a process is in, as the path of its control group says. Whoever makes control groups chooses the path, so
-//! it is a name for people and proves nothing.
+//! Which container a process is in, as the path of its control group says. The maker of the control group chooses the
+//! path, so it is a name for people and proves nothing.
 
 use std::fs;
 

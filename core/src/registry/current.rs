@@ -1,7 +1,7 @@
-//! This process's table, as the rest of the library reaches it: it notes what happens to connections, and sets the
-//! words of the header.
+//! This process's table, as the rest of the library reaches it. The library notes here what happens to connections, and
+//! sets the words of the header.
 //!
-//! The table is made by [`writer`](super::writer). Without one, everything here does nothing.
+//! [`writer`](super::writer) makes the table. Without a table, everything here does nothing.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

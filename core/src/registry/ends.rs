@@ -1,6 +1,6 @@
-//! Which connection is the other end of which, among all that are read: by the session that both have, or else by their
-//! addresses. Each network namespace has its own addresses, so two of them may have connections that look alike. Where addresses
-//! are translated on the way (NAT), those of the two ends differ.
+//! Finds which connection is the other end of which, among all that were read: by the session that both have, or else by
+//! their addresses. Each network namespace has its own addresses, so two namespaces may have connections that look alike.
+//! Where addresses are translated on the way (NAT), those of the two ends differ.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! What happens to a connection, as a process publishes it for `sanctl why` and `sanctl trace`.
 //!
-//! Owns the list of events and the two numbers that each is stored as. Knows nothing of the ring that they lie in
-//! ([`events`](super::events)).
+//! This module owns the list of events, and the two numbers by which the file stores each. It knows nothing of the ring
+//! that they lie in ([`events`](super::events)).
 
 use super::slot::State;
 use crate::reason::Reason;

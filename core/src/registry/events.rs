@@ -1,8 +1,8 @@
 //! The ring of the last events of a process's connections, in its registry file.
 //!
-//! What happens a few times in a connection's life is always noted, which costs a handful of stores. What can happen
-//! often is noted only while `sanctl trace` says in the header that it follows. The process never waits for a reader.
-//! One that is too slow loses the oldest events.
+//! The process always notes what happens a few times in a connection's life, which costs a handful of stores. It notes
+//! what can happen often only while `sanctl trace` says in the header that it follows. The process never waits for a
+//! reader. A reader that is too slow loses the oldest events.
 
 use std::sync::atomic::{
     fence, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,

@@ -1,8 +1,8 @@
-//! The registry file of a process as readers open it: checks that it is one, and of which process, and gives its parts
-//! as values.
+//! The registry file of a process as readers open it. This module checks that it is one, and of which process, and
+//! gives its parts as values.
 //!
-//! Files are read, not mapped. A hostile or broken writer may cut its file off at any time, and SIGBUS would end a
-//! reader that has mapped it. Reading also leaves a sparse file sparse.
+//! Readers read files, and do not map them. A hostile or broken writer may cut its file off at any time, and SIGBUS
+//! would end a reader that has mapped it. Reading also leaves a sparse file sparse.
 
 use std::ffi::CString;
 use std::fs::{self, File};

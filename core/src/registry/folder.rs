@@ -1,7 +1,7 @@
 //! The folder of one user's registry files.
 //!
-//! A path is kept in a fixed buffer, so that nothing is allocated. A folder is opened for each use, because a program
-//! may close every descriptor from 3 up.
+//! A path lies in a fixed buffer, so that nothing is allocated. Each use opens the folder, because a program may close
+//! every descriptor from 3 up.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};

@@ -1,6 +1,6 @@
-//! Following what happens to a process's connections: the reader of its ring of events.
+//! Follows what happens to a process's connections: the reader of its ring of events.
 //!
-//! Another process wrote all of it, so every value is checked.
+//! Another process wrote all of it, so the reader checks every value.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! A registry file of any content: what `sanctl` reads of it is values or a problem.
+//! A registry file of any content: `sanctl` reads values from it, or reports a problem.
 
 use super::file::{fill, zeroed};
 use super::follow::Follower;

@@ -1,4 +1,4 @@
-//! The system calls the writer needs, made directly.
+//! The system calls that the writer needs, made directly.
 //!
 //! In a process under the shim libc's `read`, `close` and others are our own hooks. libc's `open` is a cancellation
 //! point and changes the program's errno. None of that may happen here.

@@ -1,14 +1,14 @@
-//! The registry: what every process under the shim publishes about its connections, and how
-//! `sanctl` reads it without stopping or slowing anybody.
+//! The registry: what every process under the shim publishes about its connections, and how `sanctl` reads it without
+//! stopping or slowing anybody.
 //!
-//! There is one file per process, `/dev/shm/sanshim-user-<euid>/<pid>`, with `.<PID namespace>` behind it where that is not
-//! the initial one. It has a header, a fixed table of connection slots,
-//! and a ring of the last events. Its process maps it. Nobody else writes to it but `sanctl`, and that only the words
-//! for requests. The file is sparse, so an idle process costs two pages.
+//! There is one file per process, `/dev/shm/sanshim-user-<euid>/<pid>`. Its name has `.<PID namespace>` behind the
+//! number where that is not the initial one. The file has a header, a fixed table of connection slots, and a ring of
+//! the last events. Its process maps it. Nobody else writes to it but `sanctl`, which only writes the words for
+//! requests. The file is sparse, so an idle process costs two pages.
 //!
-//! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not know what a
-//! connection does. The writer runs inside somebody else's process, even in fork children of threaded programs. So it
-//! must not call a libc function that the shim hooks, allocate, or lock.
+//! This room is responsible for the file's layout, its life (creation, fork, removal) and its reading. It does not know
+//! what a connection does. The writer runs inside somebody else's process, even in fork children of threaded programs.
+//! So it calls no libc function that the shim hooks, and neither allocates nor locks.
 
 mod admission;
 mod closed;

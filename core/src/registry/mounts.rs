@@ -1,7 +1,8 @@
-//! Shared memory: the caller's, and that of other mount namespaces, as of containers, reached through /proc/PID/root.
+//! Shared memory: the caller's, and that of other mount namespaces, such as containers', reached through
+//! /proc/PID/root.
 //!
-//! Somebody else rules over what lies there. So neither a symbolic link nor a mount leads out of it, of another namespace nothing
-//! but a tmpfs is read, and no more of any than a limit.
+//! Somebody else rules over what lies there. So neither a symbolic link nor a mount leads out of it. Of another
+//! namespace `sanctl` reads nothing but a tmpfs, and of any no more than a limit.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, OsString};

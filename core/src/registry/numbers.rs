@@ -1,4 +1,5 @@
-//! The numbers that processes have here, as /proc shows them, of those that publish by the numbers they have themselves.
+//! Processes publish by the numbers that they have themselves. This module finds the numbers that they have here, as
+//! /proc shows them.
 
 use std::collections::HashMap;
 use std::{fmt, fs};

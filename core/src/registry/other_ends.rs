@@ -1,4 +1,4 @@
-//! What a process does not say of its connections, and who reads all processes' files can tell.
+//! What a process cannot say of its connections, and a reader of all processes' files can tell.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

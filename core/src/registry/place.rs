@@ -1,5 +1,5 @@
-//! Where a process publishes, as it was found: to open the file again later, and to know whether it is still the
-//! process's.
+//! Where a process publishes, as a reader found it. The reader opens the file again later, and asks whether it is still
+//! the process's.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! Which process publishes in a file, as the file's name says: the number that the process has itself, and its PID
-//! namespace where that is not the initial one. Two containers each have a process 1, and may have one folder in common.
+//! Which process publishes in a file. The file's name has the number that the process has itself, and its PID namespace
+//! where that is not the initial one. Two containers each have a process 1, and may have one folder in common.
 
 use std::fmt;
 

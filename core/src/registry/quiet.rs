@@ -1,5 +1,5 @@
-//! A process does not publish a connection before it is busy. `sanctl` reads here what the kernel says of it, which costs
-//! the process nothing. What cannot be read, such as another user's, is left out.
+//! A process does not publish a connection before it is busy. `sanctl` reads here what the kernel says of it, which
+//! costs the process nothing. It leaves out what it cannot read, such as another user's.
 
 use super::reader::{connection, Connection};
 use super::slot::{Identity, Provider, Slot, State};

@@ -1,7 +1,7 @@
 //! The reader of one process's file: its connections, as `sanctl` shows them.
 //!
-//! Another process wrote what is in a file. So sizes and values are checked, and what makes no sense is reported and
-//! skipped.
+//! Another process wrote what is in a file. So the reader checks sizes and values. It reports what makes no sense, and
+//! skips it.
 
 use std::fmt;
 use std::fs::{self, File};

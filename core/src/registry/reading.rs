@@ -1,4 +1,4 @@
-//! Reading what all processes publish: the folders that the caller may see, and those of containers.
+//! Reads what all processes publish: the folders that the caller may see, and those of containers.
 
 use std::ffi::{CString, OsStr};
 use std::fs;

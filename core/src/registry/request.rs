@@ -1,6 +1,6 @@
 //! What `sanctl` asks of a process: a word in the connection's slot, then the count in the header.
 //!
-//! The process looks at the count from time to time. Nothing here waits for it.
+//! The process looks at the count from time to time. Nothing here waits for that.
 
 use std::fs::File;
 use std::io;

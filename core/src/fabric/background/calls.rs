@@ -1,4 +1,4 @@
-//! What the helper has the switch do where the program does not look.
+//! The helper calls the switch for connections at which the program does not look.
 
 use crate::fabric::link::Link;
 use std::sync::OnceLock;

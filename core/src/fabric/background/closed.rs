@@ -1,4 +1,4 @@
-//! Links that the program closed: each ends when its peer has everything, and no relative uses it.
+//! Links that the program closed. The helper ends each when its peer has everything and no relative uses the link.
 
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;

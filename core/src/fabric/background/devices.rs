@@ -1,4 +1,4 @@
-//! Devices that were removed: their connections end, and what was made of them is given back.
+//! Devices that were removed. The helper ends their connections, and gives back what was made of them.
 
 use crate::fabric::link::{ended, former_links, LinkPort};
 use crate::fabric::sharing::invitations;

@@ -1,4 +1,4 @@
-//! What other processes' helpers ask for.
+//! The helper does what the helpers of other processes ask for.
 
 use crate::fabric::adapters;
 use crate::fabric::link::former_links;

@@ -1,14 +1,13 @@
-//! What goes on where the program is away: the work of the helper thread. It sends what has no room yet, takes what
-//! comes while nobody looks, rings bells, answers connection requests, and ends links that were closed with something
-//! unsent. TCP's kernel does the same in the background.
+//! The work of the helper thread, which goes on while the program is away. The helper sends what had no room, takes in
+//! what comes while nobody looks, rings bells, answers connection requests, and ends links that were closed before all
+//! was sent. TCP's kernel does the same in the background.
 //!
-//! - [`rounds`]: when it looks, and when it sleeps: while the completion queues are armed, ticking for a moment after
-//!   something happened
-//! - [`closed`]: links that the program closed; [`devices`]: that were removed; [`messages`]: of other processes'
-//!   helpers
-//! - [`calls`]: what the switch is to do then
+//! - [`rounds`]: when the helper looks, and when it sleeps
+//! - [`closed`]: links that the program closed; [`devices`]: devices that were removed; [`messages`]: requests of other
+//!   processes' helpers
+//! - [`calls`]: what the helper has the switch do
 //!
-//! May call everything below. Nobody but the thread's start calls it.
+//! This room may call everything below it. Nobody but the thread's start calls it.
 
 mod calls;
 mod closed;

@@ -1,7 +1,7 @@
 //! When the helper looks, and when it sleeps.
 //!
-//! It sleeps while the completion queues are armed, and ticks for a moment after something happened. While the program
-//! polls by itself it is not disturbed: that one arms the queues when it sleeps.
+//! The helper sleeps while the completion queues are armed. It ticks for a moment after something happened. It does not
+//! disturb a program that polls by itself: that program arms the queues when it sleeps.
 
 use super::calls::HelperCalls;
 use super::devices::Retired;

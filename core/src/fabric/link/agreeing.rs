@@ -1,5 +1,6 @@
-//! How both ends come to use a link that stands, or do not: the connector's end enters first, then the acceptor's. Until
-//! that one has, the connector's may go back, and then it is for the acceptor's end to say whether it entered before.
+//! Both ends agree whether they use a link that stands. The connector's end enters first, then the acceptor's. The
+//! connector's end may go back until the acceptor's has entered. After that the acceptor's end says which of the two
+//! came first.
 
 use super::body::Body;
 use super::controller::Controller;

@@ -1,5 +1,5 @@
-//! Nobody of this process uses a link any more: the helper ends it when its peer has everything, and no relative uses
-//! it.
+//! Links that nobody of this process uses any more. The helper ends such a link when its peer has everything and no
+//! relative uses it.
 
 use super::ended;
 use super::outgoing::Tell;

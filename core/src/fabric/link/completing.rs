@@ -1,4 +1,4 @@
-//! Taking what has completed over a port, for all its links: who it is for goes on with it.
+//! A thread takes what has completed over a port, for all its links, and hands each completion to its link.
 
 use super::outgoing::Tell;
 use super::state::{Link, LinkPort};

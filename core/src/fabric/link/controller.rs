@@ -1,5 +1,5 @@
-//! Which of the processes that share a link controls it: has its queue pair (D2). In memory that they
-//! share and the peer cannot reach; what the others need to go on where it stopped.
+//! Says which of the processes that share a link controls it, and so has its queue pair (D2). This lies in memory that
+//! these processes share and the peer cannot reach. The next controller finds here all that it needs to go on.
 
 use crate::fabric::mailbox::MailboxAddress;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

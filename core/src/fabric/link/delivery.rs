@@ -1,5 +1,5 @@
-//! Whether the peer has everything that this end published, and what waits for that: TCP's end, and what the helper
-//! does from time to time.
+//! Tells whether the peer has everything that this end published. TCP's end waits for that. So does some of the
+//! helper's work.
 
 use super::controller::Controller;
 use super::outgoing::Tell;

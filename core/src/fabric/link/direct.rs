@@ -1,10 +1,10 @@
-//! Streams without frames for their bytes: RDMA writes from the sender's send buffer into the receiver's
-//! picture of it, where they belong.
+//! Streams whose bytes need no frames: the sender writes them by RDMA from its send buffer to their place in the
+//! receiver's picture of that buffer.
 //!
-//! A receiver to which much has come in frames registers that picture, makes it reachable for its peer
-//! alone, and says so ([`FrameKind::Ring`]). From then on the sender writes there, out of its own send buffer,
-//! and tells how much ([`FrameKind::Written`]): nobody copies. Both registrations last as long as the link.
-//! Where there is no memory to pin, or no remote access, bytes go on coming in frames.
+//! A receiver that got much in frames registers its picture, makes it reachable for its peer alone, and says so
+//! ([`FrameKind::Ring`]). From then on the sender writes there out of its own send buffer, and tells how much
+//! ([`FrameKind::Written`]). So the library makes no copy. Both registrations last as long as the link. Bytes go on
+//! coming in frames where there is no memory to pin, or no remote access.
 
 use super::body::Body;
 use super::sender::{Full, LinkSender};

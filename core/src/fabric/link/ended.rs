@@ -1,5 +1,5 @@
-//! Queue pairs that ended. Each is kept until what had arrived for it was taken: the port's buffers that hold that would be
-//! lost with it.
+//! Queue pairs that ended. The link keeps each until it has taken in what had arrived for it. The port's buffers that
+//! hold those bytes would be lost with the queue pair.
 
 use super::state::{Link, LinkPort};
 use super::wire::Wire;

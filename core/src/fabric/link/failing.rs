@@ -1,4 +1,4 @@
-//! A link broke: who is told, and what the program is told of it.
+//! A link broke: this module tells all who must know, and says what the program is told.
 
 use super::course;
 use super::outgoing::Tell;

@@ -1,4 +1,4 @@
-//! The peer's end moves to another process: this one follows it there, and goes on over a new queue pair.
+//! The peer's end moves to another process. This end follows it there, and goes on over a new queue pair.
 
 use super::course;
 use super::outgoing::Tell;

@@ -1,5 +1,5 @@
-//! What is left here of links that another process controls: their old queue pairs, which end in a moment, and who they
-//! are, as control may come back.
+//! What this process keeps of links that another process controls: their old queue pairs, which end in a moment, and
+//! their identities, because control may come back.
 
 use super::ended;
 use super::state::{Link, LinkPort};

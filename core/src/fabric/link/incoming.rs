@@ -1,4 +1,4 @@
-//! Coming in: frames in their order, by whoever takes the port's completions.
+//! Takes frames in, in their order. The thread that takes the port's completions does this.
 
 use super::body::Body;
 use super::outgoing::Tell;

@@ -1,22 +1,22 @@
-//! One connection over a queue pair: plays the peer's part in this end's segment.
+//! One connection over a queue pair. The link plays the peer's part in this end's segment.
 //!
-//! Going out one thread is at it at a time, and who finds another leaves it a note. Coming in it is whoever takes the
-//! port's completions. Nobody waits for anybody. The queue pair is that of one process, which controls the link; fork
-//! relatives use it through that one's helper, or take control.
+//! One thread at a time sends. Another thread that wants to send leaves that one a note. The thread that takes the
+//! port's completions receives. No thread waits for another. One process has the queue pair, and so controls the link.
+//! Its fork relatives use the link through the helper of that process, or take control.
 //!
 //! - [`state`]: all that a link knows; its parts: [`body`] (the end's segment), [`sender`], [`wire`] (the queue pair),
-//!   [`controller`] (which process has that), [`course`] (of a move)
-//! - [`agreeing`]: how both ends come to use it; [`turning`]: from which byte on
+//!   [`controller`] (the process that has the queue pair), [`course`] (of a move)
+//! - [`agreeing`]: whether both ends use the link; [`turning`]: from which byte on
 //! - [`outgoing`], in frames that [`posting`] sends or by RDMA ([`direct`]); [`incoming`]; [`completing`]: taking what
 //!   completed
-//! - [`waking`]: who sleeps on it; [`failing`]: it broke
-//! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses it any more; [`ended`] queue pairs;
-//!   [`returning`]: to TCP
-//! - [`moving`]: to another process; [`following`] a peer that does; [`taking`] control; [`former_links`]: what is left
-//!   of links that another process controls
+//! - [`waking`]: threads that sleep on the link; [`failing`]: the link broke
+//! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses the link any more; [`ended`]: queue pairs
+//!   that ended; [`returning`]: the way to TCP
+//! - [`moving`]: the link goes to another process; [`following`]: the peer's end did; [`taking`]: this process takes
+//!   control; [`former_links`]: what is left of links that another process controls
 //!
-//! May call the port below it and wake the helper. Must not open listeners or adapters, nor ask for control by itself:
-//! that is the business of `sharing`. Nor does it know of sockets.
+//! This room may call the port below it, and wake the helper. It opens no listeners and no adapters, and never asks for
+//! control: that is the business of `sharing`. It knows no sockets.
 
 mod agreeing;
 mod body;

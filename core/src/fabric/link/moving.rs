@@ -1,17 +1,18 @@
-//! A link moves to another process (D4, D8): that makes a new queue pair, to which the peer connects.
+//! A link moves to another process (D4, D8). That process makes a new queue pair, and the peer connects to it.
 //!
-//! 1. The process that wants control waits at a listener of its own, and sends an *invitation* there to the one
-//!    that has it.
-//! 2. That one sends *Move* behind all it has sent, and nothing more: the session is suspended.
-//! 3. The peer answers *Moved* behind all it has sent, and nothing more. What both publish meanwhile stays in
-//!    their segments (D5). It connects to that listener.
-//! 4. With *Moved* everything is there: control is given, with how far it has come, and the old queue pair ends.
-//! 5. The new one carries on from there.
+//! 1. The process that wants control waits at a listener of its own, and sends an *invitation* there to the process
+//!    that has control.
+//! 2. The process that has control sends *Move* behind all it has sent, and nothing more: the session is suspended.
+//! 3. The peer answers *Moved* behind all it has sent, and sends nothing more. Both ends keep what they publish
+//!    meanwhile in their segments (D5). The peer connects to that listener.
+//! 4. With *Moved* everything is there. The old controller gives control, notes how far it has come, and ends its queue
+//!    pair.
+//! 5. The new controller carries on from there.
 //!
-//! Where both ends move at once the acceptor gives way, as the suspended session does, and asks again.
+//! If both ends move at once, the acceptor gives way and asks again. The suspended session does the same.
 //!
-//! All of it is done by the helpers, except that frames come to whoever looks. Who asks for control, and why, is the
-//! business of [`sharing`](crate::fabric::sharing).
+//! The helpers do all of this, but the thread that takes completions takes the frames in.
+//! [`sharing`](crate::fabric::sharing) decides which process asks for control, and why.
 
 use super::controller::ControlProgress;
 use super::course;

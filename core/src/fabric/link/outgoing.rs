@@ -1,7 +1,7 @@
-//! Going out: what this end published and did not send yet, in the stream's order.
+//! Sends what this end published and did not send yet, in the stream's order.
 //!
-//! Messages before the bytes of the send buffer that were published before them, and the end behind
-//! everything.
+//! The sender notes the send buffer's tail, and then sends all messages. The bytes up to that tail follow, and the end
+//! goes behind everything.
 
 use super::body::Body;
 use super::sender::{Full, LinkSender, CHUNK};

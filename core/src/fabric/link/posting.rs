@@ -1,4 +1,4 @@
-//! Posting sends to a link's queue pair, and having back what they held when they are over.
+//! Posts sends to a link's queue pair, and takes back the buffers of sends that are over.
 
 use super::sender::{Full, LinkSender, DEPTH};
 use super::state::Link;

@@ -1,10 +1,11 @@
 //! The way back to TCP of a connection over a queue pair.
 //!
-//! What the ends agree by is one word for each direction in shared memory ([`Direction`](crate::session::Direction)).
-//! Here each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what
-//! it did not read to be sent again, and reads nothing until the sender's end has answered.
+//! On one host the ends agree by one word for each direction in shared memory
+//! ([`Direction`](crate::session::Direction)). Here each end has a picture of the peer's word, and the sender's own
+//! word decides. A receiver *asks* the sender to send again what it did not read. It reads nothing until the sender's
+//! end has answered.
 //!
-//! Links answer by themselves. What is to be done, and in which order, is the business of the switch.
+//! Links answer by themselves. The switch decides what is to be done, and in which order.
 
 use super::body::Body;
 use super::outgoing::Tell;

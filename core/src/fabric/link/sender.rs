@@ -1,4 +1,4 @@
-//! What only who sends of a link may touch.
+//! The part of a link that only the sending thread may touch.
 
 use crate::fabric::frame::{FrameState, HEADER, LARGEST};
 use crate::fabric::port::Buffer;

@@ -1,4 +1,4 @@
-//! All that a link knows, and who may touch which part of it.
+//! All that a link knows, and which thread may touch which part of it.
 
 use super::body::Body;
 use super::controller::Controller;

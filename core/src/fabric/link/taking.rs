@@ -1,4 +1,4 @@
-//! This process takes control of a link from a relative, with how far that had come.
+//! This process takes control of a link from a relative, and goes on where the relative stopped.
 
 use super::controller::ControlProgress;
 use super::course;

@@ -1,5 +1,5 @@
-//! The turn of either direction from TCP to the link, as the ends tell each other. Which byte it is at is for the
-//! [switch](crate::switch) to say.
+//! The ends tell each other of the turn of either direction from TCP to the link. The [switch](crate::switch) says at
+//! which byte that is.
 
 use super::body::Body;
 use super::outgoing::Tell;

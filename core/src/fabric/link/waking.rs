@@ -1,4 +1,4 @@
-//! Who sleeps on an end of a link, and waking them.
+//! Wakes the threads that sleep on an end of a link.
 
 use super::body::Body;
 use super::state::Link;

@@ -1,4 +1,4 @@
-//! A link's queue pair and what belongs to it: what is made anew when the connection moves.
+//! A link's queue pair and what belongs to it. All of it is made anew when the connection moves.
 
 use super::sender::{LinkSender, DEPTH};
 use super::state::LinkPort;

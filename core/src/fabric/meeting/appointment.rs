@@ -1,4 +1,4 @@
-//! What the program's threads and the helper know of one connection's end that looks for the other.
+//! What the program's threads and the helper know of an end that looks for its other end.
 
 use crate::fabric::link::Link;
 use crate::provider::shm::{Geometry, Role};

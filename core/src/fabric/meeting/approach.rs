@@ -1,5 +1,5 @@
-//! The acceptor's end: connects to the connector's own number, until somebody is there or it was tried often enough. The
-//! process that accepted does, whichever of a listener's that is (D10).
+//! The acceptor's end connects to the connector's own number, until somebody is there or it has tried often enough. The
+//! process that accepted does this, whichever process of the listener that is (D10).
 
 use super::appointment::Appointment;
 use crate::fabric::helper;

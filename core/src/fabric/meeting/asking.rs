@@ -1,5 +1,5 @@
-//! A thread of the program has the helper look for the other end of a connection, and looks from time to time what came of
-//! it.
+//! A thread of the program has the helper look for the other end of a connection, and looks from time to time whether
+//! the helper has found it.
 
 use super::appointment::{Appointment, Parties};
 use super::rounds;

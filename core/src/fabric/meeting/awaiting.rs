@@ -1,4 +1,4 @@
-//! The connector's end: listens at its connection's own number until the other comes.
+//! The connector's end listens at its connection's own number until the other end comes.
 
 use super::appointment::Appointment;
 use crate::fabric::helper;

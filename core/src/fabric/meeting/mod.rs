@@ -1,14 +1,15 @@
 //! The two ends of a TCP connection between hosts find each other over RDMA, in the background.
 //!
-//! Both have seen that it is busy. The connector's end *awaits* the other at its own TCP port's number, in the
-//! provider's own space of numbers: that is its connection's alone, whichever process accepted at the other end. The
-//! acceptor's end *approaches* it there, again and again for a moment: the connector may come to it later. A request
-//! carries the acceptor's address, which with the listener's own is the connection's.
+//! Both ends have seen that the connection is busy. The connector's end *awaits* the other at its own TCP port's
+//! number, in the provider's own space of numbers. That number is this connection's alone, whichever process accepted
+//! at the other end. The acceptor's end *approaches* it there, again and again for a moment, since the connector may
+//! come later. A request carries the acceptor's address. Together with the listener's address that names the
+//! connection.
 //!
 //! - [`asking`]: what threads of the program call; [`rounds`]: what the helper does
-//! - [`awaiting`], [`approach`]: what it does for either end; [`appointment`]: what both know of one
+//! - [`awaiting`], [`approach`]: what the helper does for either end; [`appointment`]: what both know of an end
 //!
-//! May open adapters, listeners and make links. No thread of the program waits for anything here.
+//! This room may open adapters and listeners, and make links. No thread of the program waits for anything here.
 
 mod appointment;
 mod approach;

@@ -1,4 +1,4 @@
-//! All ends of this process that look for others: asked for by threads of the program, seen to by the helper.
+//! All ends of this process that look for others. Threads of the program ask for them, and the helper sees to them.
 
 use super::appointment::Appointment;
 use super::approach::Approach;

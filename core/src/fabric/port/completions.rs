@@ -1,7 +1,8 @@
 //! Routes completions: from a queue pair's number to the link that it belongs to.
 //!
-//! Whoever looks for something to happen takes what has completed, for all: the program's
-//! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
+//! A thread that looks for something to happen takes all that has completed, for every link. The program's threads do
+//! that while they look, and the helper does it otherwise. One thread at a time does it, and no thread waits for
+//! another.
 
 use super::device::{Device, Objects};
 use super::memory::Block;

@@ -1,12 +1,12 @@
-//! One adapter in use: its device, the buffers, and who is told of what completes.
+//! One adapter in use: its device, the buffers, and the routes of what completes.
 //!
 //! - [`device`]: its objects until it is removed, the room for sends, the completion queue's notification
-//! - [`completions`]: whose it is what has completed, and who takes it
-//! - [`notification`]: whom the queue's notification wakes
+//! - [`completions`]: which link a completion belongs to, and which thread takes it
+//! - [`notification`]: which thread the queue's notification wakes
 //! - [`places`]: the links, by number; [`memory`]: registered buffers
 //!
-//! May call the provider and the helper. Must not know what a connection is, or what its frames mean: it says what
-//! completed, and of which number.
+//! This room may call the provider and the helper. It does not know what a connection is, or what its frames mean: it
+//! says what completed, and of which number.
 
 mod completions;
 mod device;

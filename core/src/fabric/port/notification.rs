@@ -1,8 +1,9 @@
-//! Whom the notification of a port's completion queue wakes.
+//! Decides which thread the notification of a port's completion queue wakes.
 //!
-//! The helper, which wakes those whose events came. A thread of the program that sleeps alone waits for it too, and
-//! wakes two thread switches sooner. While it does so again and again the helper leaves the queue out of its set, and
-//! checks at each tick whether that is still so. Without limit the helper sleeps only while it is notified.
+//! It wakes the helper, which wakes the threads whose events came. A thread of the program that sleeps alone waits for
+//! the notification too, and wakes two thread switches sooner. While that thread does so again and again, the helper
+//! leaves the queue out of its set, and checks at each tick whether that is still so. The helper sleeps without limit
+//! only while it is notified.
 
 use super::device::Device;
 use crate::fabric::fork_gate::generation;

@@ -1,7 +1,7 @@
 //! The links of a port, by the numbers that their queue pairs carry.
 //!
-//! A number is a place, in its lower half, and how often that was used before: a late completion reaches no later link of
-//! the place.
+//! The lower half of a number is a place. The upper half counts how often that place was used before. So a late
+//! completion reaches no later link of the place.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! This process's own listeners, one for each adapter, for peers that come because it invited them: of links that it takes
-//! control of.
+//! This process's own listeners, one for each adapter. Peers come there because this process invited them: it takes
+//! control of their links.
 
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;

@@ -1,10 +1,10 @@
-//! Processes that share a link: what one of them does that has no control of it, or wants it.
+//! Processes that share a link: what one of them does that has no control of it, or wants control.
 //!
 //! - [`using`]: what the program's threads call, in whichever process
-//! - [`wishes`]: who asks for control
-//! - [`invitations`]: this process's own listeners, where peers come to that it asked for
+//! - [`wishes`]: which processes ask for control
+//! - [`invitations`]: this process's own listeners, where invited peers come
 //!
-//! May open adapters. Must not make links.
+//! This room may open adapters. It makes no links.
 
 pub(super) mod invitations;
 mod using;

@@ -1,5 +1,5 @@
-//! What the program's threads call when they published, received, or are about to sleep: the process that controls the
-//! link carries it on; any other one has that do it, and asks for control if it does so often.
+//! The program's threads call this when they published, received, or are about to sleep. The process that controls the
+//! link carries it on. Any other process has the controller do that, and asks for control if it does so often.
 
 use crate::fabric::link::{Link, Tell};
 

@@ -1,5 +1,5 @@
-//! Who asks for control of a link, and who does not any more: relatives that use it often, or go on where the
-//! process that has it exits. What comes of it is the business of the link ([`Link::move_to`]).
+//! Processes that ask for control of a link: relatives that use it often, or that go on where the process that has
+//! control exits. The link does the move itself ([`Link::move_to`]).
 
 use super::invitations;
 use crate::fabric::fork_gate::no_fork;

@@ -1,7 +1,7 @@
-//! The C table through which every provider is used, and conversions of what crosses it.
+//! The C table through which a client uses every provider, and conversions of what crosses the table.
 //!
-//! Twin of include/sanshim_provider.h. A status is 0 (done), 1 (pending) or an error's number
-//! negated. Handles are the provider's own; `close_*` ends each. Nothing unwinds through it.
+//! This file is the twin of include/sanshim_provider.h. A status is 0 (done), 1 (pending) or an error's number negated.
+//! Handles are the provider's own, and `close_*` ends each. No panic unwinds through the table.
 
 use super::error::{Error, ProviderResult};
 use super::types::*;

@@ -1,7 +1,7 @@
 //! The providers installed here (N2): those built in, and libraries beside `libsanshim.so`.
 //!
-//! Listing loads nothing. A library is loaded when its provider is first asked for and unloaded
-//! when nothing of it is in use any more.
+//! To list them loads nothing. The first request for a provider loads its library. The library is unloaded when nothing
+//! of it is in use any more.
 
 use super::library::{Library, LibraryError};
 use std::path::{Path, PathBuf};

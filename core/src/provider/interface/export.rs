@@ -1,8 +1,8 @@
-//! The C table of a provider written in Rust: every function turns handles and pointers back into
-//! the objects of [`implement`](super::implement) and stops panics.
+//! The C table of a provider written in Rust: every function turns handles and pointers back into the objects of
+//! [`implement`](super::implement) and stops panics.
 //!
-//! The only way in is [`table`]; the safety of each function is the same: the client passes handles
-//! that this table gave and that are not closed, and pointers that are valid for the call.
+//! The only way in is [`table`]. The safety of each function is the same: the client passes handles that this table
+//! gave and that are not closed, and pointers that are valid for the call.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one invariant, stated above")]
 
 use super::abi::{self, status, AbiAddress, Handle, OverlappedTable as Functions, ProviderTable};

@@ -1,8 +1,8 @@
 //! The provider's side: one trait for each object of the source.
 //!
-//! Rules for all of them: any thread may call any of them at any time; nothing blocks longer than
-//! a local system call; nothing calls the client; nothing writes to standard output or error. The
-//! client closes (drops) an object before the ones it was made from.
+//! The rules hold for all of them. Any thread may call any of them at any time. Nothing blocks longer than a local
+//! system call. Nothing calls the client. Nothing writes to standard output or error. The client closes (drops) an
+//! object before the objects that it was made from.
 
 use super::error::ProviderResult;
 use super::types::*;

@@ -1,5 +1,5 @@
-//! The plain data of the interface. What is `repr(C)` crosses the C table as it is and has its
-//! twin in include/sanshim_provider.h, kept in step by core/tests/provider_library/header.rs.
+//! The plain data of the interface. Types that are `repr(C)` cross the C table as they are. Each has its twin in
+//! include/sanshim_provider.h, and core/tests/provider_library/header.rs keeps the two in step.
 
 use super::error::{Error, ProviderResult};
 

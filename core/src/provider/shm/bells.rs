@@ -1,8 +1,8 @@
-//! The two bells of a connection, as one of its ends has them: each end rings one and sleeps on the other. No byte of ours
-//! goes over the TCP connection to wake a sleeper.
+//! The two bells of a connection, as one of its ends has them: each end rings one and sleeps on the other. To wake a
+//! sleeper, the library sends no byte over the TCP connection.
 //!
-//! The connector makes both, and passes them with the segment. They cost each end two descriptors, which lie beyond the program's limit where the
-//! hard one allows that.
+//! The connector makes both bells, and passes them with the segment. They cost each end two descriptors. These lie
+//! beyond the program's soft limit where the hard limit allows that.
 
 use crate::sys::{actions, bell, file, hidden, Fd, Result};
 

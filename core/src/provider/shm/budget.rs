@@ -1,11 +1,12 @@
-//! How much the segments of this process may take of what limits it: memory, addresses, mappings and descriptors. Beyond that connections
-//! stay on TCP, or go back, and buffers do not grow, so that the program's own calls find what they would find without the
-//! library.
+//! How much the segments of this process may take of what limits the process: memory, addresses, mappings and
+//! descriptors. Beyond that, connections stay on TCP or go back, and buffers do not grow. So the program's own calls
+//! find what they would find without the library.
 //!
-//! Segments have a [share](SHARES) of each limit at most, so that a program finds all that it asks for if it leaves as much
-//! where there are none. They also take no more than they leave free beyond a [reserve](LEAST_RESERVED). What they may take is
-//! counted down, and anew at each [look](refresh) at the limits, once a second at most: so several processes of one cgroup
-//! share what it has, and segments give up what the program takes. Where nothing limits a process nothing is counted down.
+//! Segments have a [share](SHARES) of each limit at most: a program finds all that it asks for if it leaves as much
+//! where there are no segments. Segments also leave a [reserve](LEAST_RESERVED) free, and as much again as they take.
+//! The library counts down what they may take, and counts anew at each [look](refresh) at the limits, once a second at
+//! most. So several processes of one cgroup share what it has, and segments give up what the program takes. Where
+//! nothing limits a process, the library counts nothing down.
 
 use super::Geometry;
 use crate::sys::limits::{self, Room};

@@ -1,9 +1,9 @@
-//! What lies where in a connection's segment, and why one is not taken.
+//! What lies where in a connection's segment, and why an end refuses a segment.
 //!
-//! A connection made for one request touches two pages. One has the head, the buffers of both
-//! directions' second messages (the first with data) and the beginning of the connector's send
-//! buffer (what is sent before there is credit). The other begins with the buffers of the opening
-//! messages; that of the connector's third, which the acceptor looks for, follows.
+//! A connection made for one request touches two pages. One has the head, the buffers of both directions' second
+//! messages (the first with data), and the beginning of the connector's send buffer, which has what the connector sends
+//! before there is credit. The other begins with the buffers of the opening messages. The buffer of the connector's
+//! third message follows, because the acceptor looks for it.
 
 use super::side::{Line, Side};
 use crate::session::one_way::OneWayNote;

@@ -1,12 +1,11 @@
 //! The shared-memory provider.
 //!
-//! One segment per connection, mapped by both ends: per direction the message buffers, used
-//! cyclically by sequence number, and the send buffer. Everything in a segment can be written by
-//! the peer at any time, so every value is read once and checked, and no index or length is ever
-//! taken from it unchecked.
+//! Each connection has one segment, which both ends map. It has for each direction the message buffers, used cyclically
+//! by sequence number, and the send buffer. The peer can write everything in a segment at any time. So an end reads
+//! each value once and checks it, and takes no index and no length from there unchecked.
 //!
-//! Connections of this host use segments directly: a queue pair in between would cost a copy and a
-//! completion for each message. [`objects`] has the same memory behind the provider interface.
+//! Connections of this host use segments directly: a queue pair in between would cost a copy and a completion for each
+//! message. [`objects`] has the same memory behind the provider interface.
 
 mod bells;
 pub(crate) mod budget;

@@ -1,9 +1,9 @@
-//! The proof that an access to another process's memory reaches the process that is meant: random
-//! bytes, and where its memory has them too. A process that has the same number in another namespace,
-//! or by now, does not have them there.
+//! The proof that an access to another process's memory reaches the process that is meant: random bytes, and the place
+//! where its memory has them too. Another process that has the same number, in another namespace or by now, does not
+//! have the bytes there.
 //!
-//! In memory that both ends share: a hostile peer may write anything, and then reaches nothing that
-//! it could not reach by itself (the kernel lets processes of one user access each other).
+//! The fields lie in memory that both ends share. A hostile peer may write anything there, and then reaches nothing
+//! that it could not reach by itself (the kernel lets processes of one user access each other).
 
 use super::refusal::Refusal;
 use crate::sys::process;

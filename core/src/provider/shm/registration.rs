@@ -1,9 +1,9 @@
-//! Memory that one end lends to its peer for RDMA (M2, M3, M5): what is lent, for which transfer,
-//! and the moment at which it is taken back.
+//! Memory that one end lends to its peer for RDMA (M2, M3, M5): which memory, for which transfer, and the moment at
+//! which the end takes it back.
 //!
-//! A registration lies in the segment, so only the two ends of one connection see it; there is one
-//! per end and right, and the peer's access goes through the methods here, which check right,
-//! number and range. One word decides between an access and the owner's taking back.
+//! A registration lies in the segment, so only the two ends of one connection see it. There is one for each end and
+//! each right. The peer's access goes through the methods here, which check right, number and range. One word decides
+//! between an access and the owner's taking back.
 
 use super::proof::ProofFields;
 use super::refusal::Refusal;

@@ -1,4 +1,5 @@
-//! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out.
+//! The segment of a connection as a process has it. This module makes it or maps it, checks it, and hands out its
+//! parts.
 
 use super::bells::Bells;
 use super::budget::{self, Cost};

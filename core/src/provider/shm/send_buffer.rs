@@ -1,7 +1,7 @@
 //! The send buffer: a byte ring between one sender and one receiver (A19, S3).
 //!
-//! Positions count bytes since the connection began and never wrap. Each end keeps its own
-//! position in memory the peer can not write and only publishes a copy.
+//! Positions count bytes since the connection began and never wrap. Each end keeps its own position in memory that the
+//! peer cannot write, and only publishes a copy.
 
 use super::span::Span;
 

@@ -1,8 +1,8 @@
-//! What one end of a connection publishes to the other, in its segment: counters, how far both directions have come, and
-//! how they end. Every word of it the peer may write at any time.
+//! What one end of a connection publishes to the other, in its segment: counters, how far both directions have come,
+//! and how they end. The peer may write every word of it at any time.
 //!
-//! Checks nothing: who reads a word checks it, and answers `stream::Broken` (docs/protocol.md; `stream/hostile_tests.rs`
-//! tries it).
+//! Nothing is checked here. The code that reads a word checks it, and answers `stream::Broken` (docs/protocol.md;
+//! `stream/hostile_tests.rs` tries it).
 
 use super::registration::Registration;
 use crate::session::{Direction, SelectCounter};

@@ -1,5 +1,5 @@
-//! One message buffer of a segment: how a message is published in it and read from it. The peer may
-//! write there at any time, so what is read is checked elsewhere, from copies.
+//! One message buffer of a segment: how an end publishes a message in it, and reads one from it. The peer may write
+//! there at any time, so other modules check what was read, from copies.
 
 use super::span::Span;
 use crate::session::HEADER_SIZE;

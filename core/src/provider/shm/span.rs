@@ -1,5 +1,5 @@
-//! A piece of a segment's memory. The peer may change its bytes at any moment, so they are only copied, never looked at in place.
-//! Must not know what the bytes mean.
+//! A piece of a segment's memory. The peer may change its bytes at any moment, so the library only copies them, and
+//! never looks at them in place. This module does not know what the bytes mean.
 
 use std::ptr;
 

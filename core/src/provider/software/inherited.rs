@@ -1,13 +1,12 @@
 //! Fork: the descriptors that a child inherits are its parent's.
 //!
-//! A child makes objects of its own and never touches one from before the fork. What it inherited it
-//! closes: the kernel keeps connections and listeners for as long as anybody has their descriptors, and
-//! they are to end with the process that they belong to. A client starts no fork while a call of its own
-//! is inside a provider.
+//! A child makes objects of its own, and never touches one from before the fork. It closes what it inherited: the
+//! kernel keeps connections and listeners for as long as anybody has their descriptors, and they are to end with the
+//! process that they belong to. A client starts no fork while a call of its own is inside a provider.
 //!
-//! The other danger is a program that puts a file of its own at the number of one (dup2), or closes all that
-//! it does not know: see [`crate::sys::hidden`]. A provider in a library of its own has a table of its own there,
-//! of which the hooks know nothing.
+//! There is another danger: a program puts a file of its own at such a number (dup2), or closes all that it does not
+//! know. See [`crate::sys::hidden`]. A provider in a library of its own has a table of its own there, which the hooks
+//! do not know.
 
 use crate::sys::{errno, file, hidden, Fd};
 use std::cell::UnsafeCell;

@@ -1,8 +1,8 @@
 //! Registered memory: which addresses requests may name, and copies to and from them.
 //!
-//! A copy counts itself in at its registration, and a deregistration waits until nobody is counted
-//! there, so that nothing touches memory after its deregistration returned (M1, M6). To look a
-//! registration up takes no lock: a signal handler may, whatever it interrupted.
+//! A copy counts itself in at its registration, and a deregistration waits until no copy is counted there. So nothing
+//! touches memory after its deregistration returned (M1, M6). To look a registration up takes no lock: a signal handler
+//! may do that, whatever it interrupted.
 
 use super::inherited;
 use crate::provider::interface::{implement, Error, MemoryPiece, ProviderResult};

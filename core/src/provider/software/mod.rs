@@ -1,5 +1,5 @@
-//! What providers share: completion queues, the base of asynchronous operations, registered memory with
-//! its checks, and what becomes of descriptors at a fork. Knows nothing of how bytes travel.
+//! What providers share: completion queues, the base of asynchronous operations, registered memory with its checks, and
+//! the fate of descriptors at a fork. This room knows nothing of how bytes travel.
 
 mod completions;
 pub mod inherited;

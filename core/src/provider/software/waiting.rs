@@ -1,5 +1,5 @@
-//! The base of asynchronous operations (N4) of an object with descriptors of its own: one descriptor
-//! for the results that wait here and for those.
+//! The base of asynchronous operations (N4) of an object with descriptors of its own. One descriptor is readable when a
+//! result waits here, and when one of those is.
 
 use super::inherited::Descriptor;
 use super::Outcomes;

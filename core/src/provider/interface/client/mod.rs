@@ -1,8 +1,8 @@
 //! The client's side of the interface: safe objects over the C table of whatever provider.
 //!
-//! Each object holds what it was made from, so that the order of closing is right by itself, and
-//! the library stays loaded as long as an object of it lives. Objects are cheap to clone; the last
-//! clone closes. Operations begin, succeed or fail at once; results are fetched, never delivered.
+//! Each object holds what it was made from. So objects close in the right order by themselves, and the library stays
+//! loaded as long as an object of it lives. Objects are cheap to clone, and the last clone closes. Operations begin,
+//! succeed or fail at once. The client fetches results, and the provider never delivers them.
 
 mod adapter;
 mod completion_queue;

@@ -1,8 +1,8 @@
-//! One connection's memory as one end has it, its doorbell, and what is known of the peer's process.
+//! One connection's memory as one end has it, its doorbell, and what this end knows of the peer's process.
 //!
-//! The doorbell is a pair of stream sockets, one of which each end has: a byte wakes the peer, and the end
-//! of the stream tells that its process is gone, or its queue pair. To ring never blocks, whatever the
-//! peer does with its socket.
+//! The doorbell is a pair of stream sockets, of which each end has one. A byte wakes the peer. The end of the stream
+//! tells that the peer's process is gone, or its queue pair. To ring never blocks, whatever the peer does with its
+//! socket.
 
 use super::layout::{EndWords, Mapping};
 use super::ring::PairRing;

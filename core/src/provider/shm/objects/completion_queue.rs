@@ -1,4 +1,4 @@
-//! A completion queue, and its queue pairs. They make progress when the queue is asked for results.
+//! A completion queue, and its queue pairs. They make progress when a client asks the queue for results.
 
 use super::pair::LocalPair;
 use super::results::{Results, KICK};

@@ -1,4 +1,4 @@
-//! A connector. The steps of a connection are taken in `next_result`, as packets come.
+//! A connector. `next_result` takes the steps of a connection, as packets come.
 
 use super::channel::ChannelParts;
 use super::handshake::{self, Packet, PacketKind, Received, PRIVATE_DATA};

@@ -1,5 +1,5 @@
-//! How a queue pair ends. Its peer is told, and reaches nothing of it any more. The [`engine`](super::engine) tells of
-//! what is outstanding then.
+//! How a queue pair ends. Its peer is told, and reaches nothing of it any more. The [`engine`](super::engine) then
+//! reports the requests that are outstanding.
 
 use super::channel::LocalChannel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES};

@@ -1,10 +1,11 @@
-//! The engine works off what was posted on a queue pair. One thread at a time has a turn, and nobody waits for one.
+//! The engine works off what was posted on a queue pair. One thread at a time has a turn, and no thread waits for a
+//! turn.
 //!
-//! - A thread that finds another at its turn leaves a note and goes on. The other sees it and looks once more.
+//! - A thread that finds another at its turn leaves a note and goes on. The other sees the note and looks once more.
 //! - Posting only begins requests ([`LocalPair::pump`]).
-//! - Messages and completions are taken when a completion queue is asked for results ([`LocalPair::run`]).
-//! - To end a queue pair ([`LocalPair::end`]) takes back what the peer can reach, and stops the rest. Whoever asks a
-//!   completion queue next is told what was outstanding.
+//! - Messages and completions are taken when a client asks a completion queue for results ([`LocalPair::run`]).
+//! - To end a queue pair ([`LocalPair::end`]) takes back what the peer can reach, and stops the rest. The next thread
+//!   that asks a completion queue learns what was outstanding.
 
 use super::channel::{ChannelParts, LocalChannel};
 use super::layout;

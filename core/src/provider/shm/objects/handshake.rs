@@ -1,9 +1,9 @@
 //! How two processes of one host find each other, and what they say until there is a connection.
 //!
-//! A listener is a packet socket in the abstract Unix namespace, which is the network namespace's own: as
-//! far as its address. Who connects sends the connection's memory and one end of its doorbell with its
-//! request; the answers are packets of the same socket, whose end is the connection's. Only processes of
-//! one user meet, also where the listener was root's when it began to listen.
+//! A listener is a packet socket in the abstract Unix namespace. That namespace belongs to the network namespace, as
+//! the listener's address does. The connecting process sends the connection's memory and one end of its doorbell with
+//! its request. The answers are packets of the same socket, and the socket's end is the connection's end. Only
+//! processes of one user meet, also where the listener was root's when it began to listen.
 
 use crate::provider::interface::{Error, ProviderResult};
 use crate::provider::software::inherited::Descriptor;

@@ -1,7 +1,7 @@
 //! What lies in the memory of a connection, and its mapping.
 //!
-//! Zeroed memory is a valid start. Every word is written by one end, except where it says otherwise, and
-//! can be written by the peer as well if that is hostile.
+//! Zeroed memory is a valid start. One end writes each word, except where the word's comment says otherwise. A hostile
+//! peer can write every word.
 
 use super::super::proof::ProofFields;
 use super::super::side::Line;

@@ -2,8 +2,8 @@
 //! [`queue_pair`](super::queue_pair) posts, and the [`engine`](super::engine) works off what was posted.
 //!
 //! Posting takes no lock but that of its own queue. It begins what can begin at once, and adds no completion. So a
-//! signal handler may post while what it interrupted takes completions, or the other way round.
-//! To end a queue pair takes no lock at all.
+//! signal handler may post while the interrupted thread takes completions, or the other way round. To end a queue pair
+//! takes no lock at all.
 
 use super::channel::LocalChannel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES, RECEIVES};

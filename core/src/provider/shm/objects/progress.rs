@@ -1,5 +1,5 @@
-//! How far a queue pair has come: what the thread whose turn it is keeps ([`PairProgress`]), and what others see of it
-//! ([`SeenProgress`]).
+//! How far a queue pair has come: what the thread whose turn it is keeps ([`PairProgress`]), and what others see of
+//! that ([`SeenProgress`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

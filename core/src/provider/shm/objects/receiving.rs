@@ -1,5 +1,5 @@
-//! What a queue pair receives: messages that wait in the ring are copied into the buffers that are posted
-//! for them. In a turn of the [`engine`](super::engine).
+//! The receiving half of a queue pair: it copies messages that wait in the ring into the buffers that were posted for
+//! them. All of this happens in a turn of the [`engine`](super::engine).
 
 use super::channel::LocalChannel;
 use super::layout::{self, ACKNOWLEDGEMENTS};

@@ -1,8 +1,8 @@
 //! RDMA of a queue pair: what this end binds for its peer, and access to what the peer bound (M2, M3).
 //!
-//! A request runs when it is begun, in whoever's turn that is: the kernel copies between the processes
-//! while the peer does nothing. So it has ended before the next request begins, and a message that is sent
-//! after a write finds it written.
+//! A request runs when it is begun, in the turn of whichever thread: the kernel copies between the processes while the
+//! peer does nothing. So a request has ended before the next one begins, and the receiver of a message that is sent
+//! after a write finds the written bytes.
 
 use super::channel::LocalChannel;
 use super::pair::LocalPair;

@@ -1,5 +1,5 @@
-//! The part of a completion queue that its queue pairs hold: where their results go, and what wakes who waits for them.
-//! Must not know the queue pairs. It knows their doorbells by keys.
+//! The part of a completion queue that its queue pairs hold: the place of their results, and the descriptor that wakes
+//! a thread which waits for them. This part does not know the queue pairs. It knows their doorbells by keys.
 
 use super::channel::LocalChannel;
 use crate::provider::interface::{Completion, Error, ProviderResult};

@@ -1,6 +1,6 @@
 //! A ring of bytes in shared memory, in which messages lie one after the other.
 //!
-//! Knows where bytes are, not what they mean: positions count all bytes there ever were, and any number
+//! The ring knows where bytes are, and not what they mean. Positions count all bytes there ever were, and any number
 //! names a place within the ring.
 
 use std::sync::atomic::{AtomicU64, Ordering};

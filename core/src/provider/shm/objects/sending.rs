@@ -1,5 +1,5 @@
-//! What a queue pair sends: requests are begun in order, messages are put into the ring, and what is over
-//! is told in order. In a turn of the [`engine`](super::engine).
+//! The sending half of a queue pair: it begins requests in order, puts messages into the ring, and reports in order
+//! what is over. All of this happens in a turn of the [`engine`](super::engine).
 
 use super::channel::LocalChannel;
 use super::layout::{self, MESSAGES, RECEIVES};

@@ -1,7 +1,7 @@
-//! The part of a shared receive queue that its queue pairs hold: the buffers. Must not know the queue pairs.
+//! The part of a shared receive queue that its queue pairs hold: the buffers. This part does not know the queue pairs.
 //!
-//! Who posts and who takes share a lock. A signal handler may do neither while what it interrupted may be at it:
-//! that is the client's to see to.
+//! A thread that posts and a thread that takes share a lock. A signal handler may do neither while the interrupted
+//! thread may do one of them: the client sees to that.
 
 use super::work_queue::{List, Receive, SEGMENTS};
 use crate::provider::interface::{Error, MemoryPiece, ProviderResult};

@@ -1,10 +1,10 @@
-//! A window: memory of one end that its peer can reach (M2, M3, M5), and the word that decides between
-//! the peer's access and the owner's taking it back.
+//! A window: memory of one end that its peer can reach (M2, M3, M5), and the word that decides between the peer's
+//! access and the owner's taking it back.
 //!
-//! Who owns it keeps in its own memory what it bound; what lies here is for the peer, who checks it
-//! before each access. A write is announced in the word, so that the owner does not have its memory back
-//! while bytes are on their way; a read only has no effect if it came too late. The peer has one access
-//! under way at a time, since requests of a queue pair run in order.
+//! The owner keeps in its own memory what it bound. The words here are for the peer, which checks them before each
+//! access. A writer announces a write in the word, so that the owner does not have its memory back while bytes are on
+//! their way. A read that comes too late only has no effect. The peer has one access under way at a time, since
+//! requests of a queue pair run in order.
 
 use super::super::proof::ProofFields;
 use super::super::refusal::Refusal;

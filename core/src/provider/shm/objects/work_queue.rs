@@ -1,8 +1,8 @@
 //! Requests of a queue pair that were posted and are not over, in the order of posting.
 //!
-//! Whoever posts takes a lock that only posting to the same queue takes: that no signal handler does so while
-//! what it interrupted is at it is the client's to see to. Whoever works them off is one at a time, which is the
-//! engine's business, and waits for nobody. Neither allocates.
+//! A thread that posts takes a lock that only posting to the same queue takes. The client sees to it that no signal
+//! handler posts there while the interrupted thread does. One thread at a time works the requests off, as the engine
+//! has it, and waits for no other. Neither thread allocates.
 
 use crate::provider::interface::MemoryPiece;
 use crate::provider::interface::{
