@@ -1,7 +1,7 @@
 //! A program's buffers (an iovec array) with a position in them.
 //!
-//! Their bytes are copied into and out of a connection's segment, or memory of our own. Each page is asked about
-//! before it is touched, so that a bad pointer is EFAULT.
+//! The library copies their bytes into and out of a connection's segment, or memory of its own. It asks about each page
+//! before it touches the page, so that a bad pointer is EFAULT.
 
 use crate::provider::shm::Span;
 use crate::sys::scratch::Scratch;

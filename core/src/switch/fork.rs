@@ -1,6 +1,6 @@
-//! What happens to a process's sockets as a whole: over a fork, and when it exits.
+//! What happens to a process's sockets as a whole: over a fork, and when the process exits.
 //!
-//! Calls each room's own part of it, in order. Must not know what is in a socket.
+//! This module calls each room's own part of that, in order. It does not know what is in a socket.
 
 use crate::fabric;
 use crate::provider::shm::CLOSED;

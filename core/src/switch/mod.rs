@@ -1,11 +1,11 @@
-//! The switch: decides for each of a program's sockets whether its bytes go over the SAN, and
-//! carries them there with TCP's semantics.
+//! The switch decides for each of a program's sockets whether its bytes go over the SAN, and carries them there with
+//! TCP's semantics.
 //!
-//! The program's descriptor is always a kernel TCP socket, the anchor. The files of this folder are the
-//! ground, its folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for.
+//! The program's descriptor is always a kernel TCP socket, the anchor. The files of this folder are the ground. Its
+//! folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for.
 //! docs/architecture.md has them in order. From the top:
 //!
-//! - `fork`, a file: what becomes of it all in a child, and at the exit
+//! - `fork`, a file: what becomes of everything in a child, and at the exit
 //! - `descriptors`: calls that make, copy, set and close sockets
 //! - `handing_on`: connections that go to another program or process (exec, messages)
 //! - `readiness`: poll, select and epoll; `transfer`: send and receive

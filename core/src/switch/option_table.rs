@@ -1,6 +1,6 @@
-//! Socket options that mean something to the library: who honours each on a connection that is on the SAN. An option that is not
-//! here is the kernel's, and acts on the anchor. Decides by name alone: what an option does is in `descriptors/options`, and what
-//! it does to the anchor in `anchor/options`.
+//! Socket options that mean something to the library. The table says who honours each on a connection that is on the
+//! SAN. An option that is not here is the kernel's, and acts on the anchor. The table decides by name alone:
+//! `descriptors/options` has what an option does, and `anchor/options` what it does to the anchor.
 
 use crate::sys::syn::TCP_SAVE_SYN;
 use libc::{IPPROTO_TCP, SOL_SOCKET};

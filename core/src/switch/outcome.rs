@@ -1,4 +1,4 @@
-//! What the switch answers to a call.
+//! The switch's answer to a call.
 
 use crate::sys::Errno;
 

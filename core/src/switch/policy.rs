@@ -1,4 +1,4 @@
-//! Which connections may use the SAN, and with whom memory may be shared.
+//! Which connections may use the SAN, and with which users this process may share memory.
 
 use crate::config::{Config, RdmaOperations, RdmaThreshold, ShmConfig, SocketRole, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};

@@ -1,8 +1,9 @@
-//! The end of a peer that TCP cannot tell of: it waits at the peer's kernel, behind bytes that went over TCP before the
-//! turn, for which there is no room as long as what lies here is unread. Of a peer that had read everything TCP tells no
-//! sooner. One that had not resets the connection over TCP, past all bytes; but what it had not read lies in the segment,
-//! of which its kernel knows nothing. So this end asks, every now and then, whether anybody has the peer's socket, or
-//! between hosts its link.
+//! The end of a peer that TCP cannot tell of. It waits at the peer's kernel behind bytes that went over TCP before the
+//! turn. There is no room for those bytes as long as this end leaves what lies here unread.
+//!
+//! If the peer had read everything, TCP would tell no sooner. If it had not, TCP would reset the connection past all
+//! bytes. But what the peer had not read lies in the segment, of which its kernel knows nothing. So this end asks now
+//! and then whether any process has the peer's socket, or between hosts it asks its link.
 
 use super::link;
 use super::returning;

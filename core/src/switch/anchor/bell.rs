@@ -1,7 +1,8 @@
-//! The bell that this end sleeps on, and when its rings are taken off.
+//! The bell that this end sleeps on, and when a thread takes its rings off.
 //!
-//! A ring that lies there wakes every thread that sleeps on the bell's level. So only a thread that found the stream empty, and
-//! is about to raise its counter, takes rings off, and it lets those that a ring woke come out of the kernel first.
+//! A ring that lies there wakes every thread that sleeps on the bell's level. So only a thread that found the stream
+//! empty and is about to raise its counter takes rings off. It first lets the threads that a ring woke come out of the
+//! kernel.
 
 use crate::switch::anchor::watchers;
 use crate::switch::socket::Socket;

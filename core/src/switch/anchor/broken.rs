@@ -1,4 +1,4 @@
-//! How it is noted that a connection ended, whoever finds that out.
+//! The note that a connection has ended, whichever thread finds that out.
 
 use crate::registry;
 use crate::switch::endpoint::flag;

@@ -1,4 +1,5 @@
-//! What the anchor tells of the connection's end, and what TCP would make of it. Takes nothing off the anchor.
+//! What the anchor tells of the connection's end, and what TCP would make of it. This module takes nothing off the
+//! anchor.
 
 use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
 use crate::registry;

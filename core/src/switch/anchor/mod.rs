@@ -1,10 +1,10 @@
-//! The anchor, which is the kernel's TCP socket of a connection on the SAN: what it tells of the
-//! connection's end, which bytes of the stream go over it, and its options. Beside it are the [`bell`], the [`link`] of a
-//! connection between hosts, and the epoll sets that watch it.
+//! The anchor, which is the kernel's TCP socket of a connection on the SAN: what it tells of the connection's end,
+//! which bytes of the stream go over it, and its options. Beside it are the [`bell`], the [`link`] of a connection
+//! between hosts, and the epoll sets that watch it.
 //!
-//! Makes the system calls on it. Sleeps only until sleepers have left, or a link has answered.
-//! May call sockets and streams. Does not decide whether a connection is on the SAN, with one exception: a switch to
-//! the SAN that the peer never took is taken back here ([`switchover`]). Across its door go a
+//! This room makes the system calls on the anchor. It sleeps only until sleepers have left, or a link has answered. It
+//! may call sockets and streams. It does not decide whether a connection is on the SAN, with one exception: it takes
+//! back a turn to the SAN that the peer never took ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
 pub(in crate::switch) mod behind;

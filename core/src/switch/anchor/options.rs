@@ -1,5 +1,5 @@
-//! Socket options that the SAN honours itself; the anchor keeps what the program set. Which options these are:
-//! [`option_table`](crate::switch::option_table).
+//! Socket options that the SAN honours itself. The anchor keeps what the program set.
+//! [`option_table`](crate::switch::option_table) says which options these are.
 
 use crate::switch::anchor::user_timeout;
 use crate::switch::option_table::{SocketOption, OPTIONS, SO_MAX_PACING_RATE};

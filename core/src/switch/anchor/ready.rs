@@ -1,4 +1,4 @@
-//! Finds out whether a read, or a write, on a connection would not wait. For that it takes in what has come: messages, and
+//! Finds out whether a read, or a write, on a connection would wait. For that it takes in what has come: messages, and
 //! what the fabric brought.
 
 use crate::session::WayOut;

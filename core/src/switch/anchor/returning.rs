@@ -1,4 +1,4 @@
-//! How far a connection is on its way back to TCP, as its end's state says. Changes nothing of it
+//! How far a connection is on its way back to TCP, as its end's state says. This module changes nothing of it
 //! ([`back_to_tcp`](crate::switch::back_to_tcp)).
 
 use crate::provider::shm::RETURNED;

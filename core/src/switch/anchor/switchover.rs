@@ -2,8 +2,8 @@
 //!
 //! An end that has [entered](crate::switch::setup) the SAN sends over TCP until its peer has entered too. Then it notes
 //! how many bytes that were, and [turns](turn). The peer reads as many from the kernel, and after them from the
-//! segment. Must not decide whether a connection goes there. Must not bring it back
-//! ([`detach`](crate::switch::back_to_tcp::detach)), but for an end whose peer never came.
+//! segment. This module does not decide whether a connection goes there. It brings none back
+//! ([`detach`](crate::switch::back_to_tcp::detach)), except for an end whose peer never came.
 
 use crate::fabric::Link;
 use crate::provider::shm::AgreementState;

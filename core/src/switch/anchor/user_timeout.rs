@@ -1,6 +1,7 @@
-//! TCP_USER_TIMEOUT. TCP ends a connection with ETIMEDOUT when bytes wait for so long that the peer's kernel has no room
-//! for. On the SAN bytes wait in the send buffer: the time runs from when it has no room until the peer reads something.
-//! Whoever looks at the connection, or sleeps on it, looks at the clock. Bytes that go over TCP the kernel times.
+//! TCP_USER_TIMEOUT. TCP ends a connection with ETIMEDOUT when bytes wait for so long that the peer's kernel has no
+//! room for. On the SAN bytes wait in the send buffer. The time runs from the moment when it has no room until the peer
+//! reads something. Each thread that looks at the connection, or sleeps on it, looks at the clock. The kernel times
+//! bytes that go over TCP.
 
 use super::broken;
 use super::link;

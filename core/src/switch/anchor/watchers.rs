@@ -1,6 +1,6 @@
 //! The epoll sets that watch a socket. Its registrations move between the kernel's sets and the shadow sets as the
-//! socket does between TCP and the SAN, and a set can be made to look at the socket itself. Reports no events
-//! ([`readiness`](crate::switch::readiness)).
+//! socket moves between TCP and the SAN, and a set can be made to look at the socket itself. This module reports no
+//! events ([`readiness`](crate::switch::readiness)).
 
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};
 use crate::switch::socket::structure::Structure;

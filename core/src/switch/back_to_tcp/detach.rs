@@ -1,14 +1,15 @@
-//! The way back to TCP of a session both ends use, as docs/protocol.md describes it.
+//! The way back to TCP of a session that both ends use, as docs/protocol.md describes it.
 //!
 //! Each end does two things, in this order, at any time and without waiting for the other:
 //!
-//! 1. It *leaves*: from the next byte on it sends over the anchor. What it sent before is read by
-//!    the peer where it lies.
-//! 2. Once it has read all that lies in the segment it *recalls* the other direction, unless the
-//!    peer has left as well: what the peer put there in between, the peer sends again over TCP.
+//! 1. It *leaves*: from the next byte on it sends over the anchor. The peer reads what this end sent before where it
+//!    lies.
+//! 2. Once it has read all that lies in the segment it *recalls* the other direction, unless the peer has left as well.
+//!    The peer sends again over TCP what it put there in between.
 //!
-//! Then the socket is the kernel's. The peer does the same as soon as it looks: the ring that comes with the leaving wakes
-//! it. Over a fabric a frame does, and recalling takes an answer of the peer's link, before which nothing is read.
+//! Then the socket is the kernel's. The peer does the same as soon as it looks. The ring that comes with the leaving
+//! wakes it. Over a fabric a frame wakes it, and recalling takes an answer of the peer's link, before which this end
+//! reads nothing.
 
 use super::leave::{leave, leave_with_all};
 use super::linger;

@@ -1,5 +1,5 @@
-//! The way back to TCP of connections over a fabric, where the program does not look: the fabric's helper does what the
-//! program's next call would do.
+//! The way back to TCP of connections over a fabric at which the program does not look. The fabric's helper does what
+//! the program's next call would do.
 
 use crate::fabric::{HelperCalls, Link};
 use crate::provider::software::inherited::Descriptor;

@@ -1,8 +1,9 @@
-//! Connections on which nothing happens for five seconds go back to TCP, and their memory is given back. So is that of a session
-//! which one end holds for a connection, and the other does not come to use.
+//! Connections on which nothing happens for five seconds go back to TCP, and the library gives their memory back. It
+//! also gives back the memory of a session that one end holds for a connection and the other end never comes to use.
 //!
-//! Whoever is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. Nobody wakes
-//! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
+//! A thread that is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. No
+//! thread wakes up for that. The connections of a process that sleeps for ever stay as they are, unless a peer's
+//! process sweeps.
 
 use super::{detach, limits};
 use crate::fabric::Link;

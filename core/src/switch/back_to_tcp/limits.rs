@@ -1,6 +1,6 @@
-//! What limits this process is looked at once a second, by who is about to move a connection to the SAN or sweeps through
-//! those there. Where segments take too much, because the program or another process has taken more meanwhile, connections
-//! go back.
+//! What limits this process. A thread that is about to move a connection to the SAN, or that sweeps through those
+//! there, looks at it once a second at most. Where segments take too much, because the program or another process has
+//! taken more meanwhile, connections go back.
 
 use super::detach;
 use crate::provider::shm::budget::{self, Cost};

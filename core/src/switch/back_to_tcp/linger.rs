@@ -1,6 +1,6 @@
-//! The last close of an end that has left for TCP and still has to send there what its peer recalled, and other calls that may
-//! be its last. TCP's never wait: the kernel goes on sending. So a process of its own goes on here, which holds the segment and the TCP connection until
-//! all is in the kernel's hands (D11).
+//! The last close of an end that has left for TCP and still has to send there what its peer recalled, and other calls
+//! that may be its last. TCP's own close never waits: the kernel goes on sending. So a process apart goes on here. It
+//! holds the segment and the TCP connection until all is in the kernel's hands (D11).
 
 use super::detach::return_anchor;
 use crate::reason::Reason;

@@ -1,9 +1,9 @@
 //! The way back to TCP, which either end begins at any time while the other goes on.
 //!
-//! [`detach`] has the whole of it, in the steps [`leave`] and [`read_out`]; [`recall`] is for programs that cannot read
-//! from the segment. It begins on request ([`request`], [`helper_calls`]), where nothing happens ([`idle`]), or by
-//! who hands a connection on. Sends over the anchor what the peer wants again, and tells epoll sets. Waits for room
-//! there at most, never for the peer. Moves no bytes to or from the program.
+//! [`detach`] has the whole of it, in the steps [`leave`] and [`read_out`]. [`recall`] is for programs that cannot read
+//! from the segment. The way back begins on request ([`request`], [`helper_calls`]), where nothing happens ([`idle`]),
+//! or where a connection is handed on. This room sends over the anchor what the peer wants again, and tells epoll sets.
+//! It waits for room there at most, and never for the peer. It moves no bytes to or from the program.
 
 pub(in crate::switch) mod detach;
 pub(in crate::switch) mod helper_calls;

@@ -1,5 +1,5 @@
 //! The second step of the way back to TCP ([`detach`](super::detach)): this end reads nothing more from the segment.
-//! Sends nothing.
+//! This step sends nothing.
 
 use crate::fabric::Link;
 use crate::session::{end_reading, read_twice, InEvent, WayIn};

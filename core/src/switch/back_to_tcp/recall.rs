@@ -1,6 +1,6 @@
-//! Connections that go back to TCP for a program, or process, that cannot read from the segment: what was not read yet
-//! is recalled, so that the peer sends it again over TCP. Who goes on, and why, is
-//! [`handing_on`](crate::switch::handing_on)'s.
+//! Connections that go back to TCP for a program, or process, that cannot read from the segment. This end recalls what
+//! was not read yet, and the peer sends that again over TCP. [`handing_on`](crate::switch::handing_on) knows which
+//! program or process goes on, and why.
 
 use super::detach::{finish_leaving, return_anchor, WaitForRoom};
 use super::leave::note_reason;

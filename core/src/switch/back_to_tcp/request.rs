@@ -1,4 +1,5 @@
-//! Requests of `sanctl` (registry): looked at where the clock says it is time, and before sleeping.
+//! Requests of `sanctl` (registry). The process looks at them when the clock says that it is time, and before it
+//! sleeps.
 
 use crate::reason::Reason;
 use crate::registry;

@@ -1,8 +1,8 @@
-//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel knows how much
-//! of that it took. So any process of this end can go on at any time, after one that died as well, and so can the peer in this
-//! end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
+//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel
+//! knows how much of that it took. So any process of this end can go on at any time, also after a process that died. So
+//! can the peer in this end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
-//! Waits for nothing: where TCP has no room, its sender is one who has to wait.
+//! This module waits for nothing. Where TCP has no room, the next sender waits.
 
 use crate::session::resent;
 use crate::switch::stream::{Broken, Stream};

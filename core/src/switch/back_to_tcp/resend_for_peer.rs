@@ -1,9 +1,10 @@
 //! Sends over TCP, in the peer's stead, what the peer is to send again.
 //!
-//! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again
-//! as soon as it looks. One that computes, or waits for something else, does not look. Where the kernel lends us its
-//! socket, as it lends us its memory for RDMA, this end sends in its name, and the word of the direction says so. What does
-//! not fit into the kernel's buffers, and everything where the kernel refuses, waits for the peer's next call.
+//! This end recalls what cannot be read here ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it
+//! again as soon as it looks. A peer that computes, or waits for something else, does not look. The kernel may lend
+//! this end the peer's socket, as it lends the peer's memory for RDMA. Then this end sends in the peer's name, and the
+//! word of the direction says so. What does not fit into the kernel's buffers waits for the peer's next call. So does
+//! everything where the kernel refuses.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;

@@ -1,5 +1,5 @@
-//! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last one of a socket ends its
-//! connection.
+//! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last descriptor of a socket ends
+//! its connection.
 
 use crate::provider::shm::CLOSED;
 use crate::switch::anchor::switchover;

@@ -1,4 +1,5 @@
-//! The end of a connection whose peer is on another host: TCP's end is kept back until the peer has everything (D11).
+//! The end of a connection whose peer is on another host: the library keeps TCP's end back until the peer has
+//! everything (D11).
 
 use crate::fabric::Link;
 use crate::provider::shm::CLOSED;

@@ -1,10 +1,10 @@
 //! The calls that make, change and end sockets and epoll sets, as the program makes them on descriptors.
 //!
-//! Each does what the kernel's call has left to do: sockets enter and leave the books, connections between hosts are
-//! asked for and ended, options are noted. May call every room below, and have connections go back to TCP. Moves no
-//! bytes of the program's, and never brings a connection to the SAN by itself ([`setup`](crate::switch::setup)) but for
-//! those between hosts. In come descriptors and libc's arguments; out goes an [`Outcome`](crate::switch::Outcome), or
-//! nothing.
+//! Each does what the kernel's call has left to do: it enters sockets into the books and takes them out, asks for
+//! connections between hosts and ends them, and notes options. This room may call every room below, and have
+//! connections go back to TCP. It moves no bytes of the program's. It brings no connection to the SAN by itself
+//! ([`setup`](crate::switch::setup)), except for those between hosts. In come descriptors and libc's arguments. Out
+//! goes an [`Outcome`](crate::switch::Outcome), or nothing.
 
 pub(super) mod accept;
 pub(super) mod connect;

@@ -1,5 +1,5 @@
-//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's. Which options these are says
-//! [`option_table`], what each does to the anchor [`anchor::options`](crate::switch::anchor::options).
+//! Socket options and ioctls that the SAN has to honour itself. All others are the kernel's. [`option_table`] says
+//! which options these are, and [`anchor::options`](crate::switch::anchor::options) what each does to the anchor.
 
 use crate::reason::Reason;
 use crate::session::WayOut;

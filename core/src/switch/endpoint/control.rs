@@ -1,7 +1,7 @@
 //! Control of one direction of a connection: the session's token, with waiting.
 //!
-//! Uncontended it costs one atomic operation each way, shared or not. Waiters look every 20 ms whether
-//! the holder, or the one it is kept for, still comes.
+//! Without a second user it costs one atomic operation each way, shared or not. Waiters look every 20 ms whether the
+//! holder, or the process that it is kept for, still comes.
 
 use crate::session::token::{Claim, Refused, Step, Token, TokenTaken, Wake};
 use crate::sys::lock::{Busy, CHECK_INTERVAL};

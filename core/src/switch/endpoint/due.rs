@@ -1,5 +1,6 @@
-//! Control messages that are due: one of each kind, kept until there is credit and the send lock
-//! (A17). What is superseded before it could go is not sent. Sends nothing ([`Stream`](crate::switch::stream::Stream)).
+//! Control messages that are due: one of each kind, kept until there is credit and the send lock (A17). A message that
+//! a later one supersedes before it could go is not sent. This module sends nothing
+//! ([`Stream`](crate::switch::stream::Stream)).
 
 use crate::session::{Advertisement, Behaviour, Complete, Control, Mode};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,7 +1,7 @@
 //! The memory of an end of a connection: made, and used again.
 //!
-//! It is shared over a fork and with nobody else. To map a page and to end the mapping costs more than most of a
-//! connection's other system calls, so what no other process has mapped is used again.
+//! A fork shares it, and nobody else has it. To map a page and to end the mapping costs more than most of a
+//! connection's other system calls. So the process uses memory again that no other process has mapped.
 
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};

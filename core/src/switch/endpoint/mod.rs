@@ -1,11 +1,11 @@
 //! One end of a connection: the state that the processes sharing it have in common.
 //!
-//! It lies in memory that a fork shares and that the peer can not reach, so any process of the
-//! family can go on where another stopped (D1), and nothing here has to be mistrusted.
+//! It lies in memory that a fork shares and that the peer cannot reach. So any process of the family can go on where
+//! another stopped (D1), and can trust all that is here.
 //!
-//! Keeps words, flags and locks, and says what they mean. What they are for is [`stream`](crate::switch::stream)'s and
-//! that of the rooms above. Knows no socket and no descriptor. Makes no system call but to wait for a lock and for its
-//! memory.
+//! An endpoint keeps words, flags and locks, and says what they mean. [`stream`](crate::switch::stream) and the rooms
+//! above know what they are for. An endpoint knows no socket and no descriptor. It makes no system call but to wait for
+//! a lock and for its memory.
 
 pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;

@@ -1,6 +1,6 @@
-//! The threads that sleep in the kernel on an anchor, of all processes that share it, so that who takes the
-//! ring off knows when all have heard it. Lies in memory that the processes of one side share; those that are
-//! killed in their sleep are found by their thread's id. Sleeps on nothing itself.
+//! The threads that sleep in the kernel on an anchor, of all processes that share it. They tell a thread that takes the
+//! ring off when all have heard it. The list lies in memory that the processes of one side share. Threads that were
+//! killed in their sleep are found by their ids. This module sleeps on nothing itself.
 
 use crate::sys::process;
 use crate::sys::thread::own_tid;

@@ -1,5 +1,5 @@
-//! Connections go back to TCP for a use that the library does not see: by a program without it, past its hooks, or
-//! under rules that forbid it to work.
+//! Connections go back to TCP for a use that the library does not see: by a program without the library, past its
+//! hooks, or under rules that forbid it to work.
 
 use crate::logging;
 use crate::reason::Reason;

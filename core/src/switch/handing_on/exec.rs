@@ -1,5 +1,5 @@
-//! Connections that another program gets over exec, or by posix_spawn: they go back to TCP before, all that was not
-//! read yet included (D1). The program may not load this library, and one that does begins on TCP as ever.
+//! Connections that another program gets over exec, or by posix_spawn. They go back to TCP before, with all that was
+//! not read yet (D1). The program may not load this library, and a program that does begins on TCP as ever.
 
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};

@@ -1,4 +1,5 @@
-//! Descriptors that a message takes to another process (SCM_RIGHTS): connections go back to TCP before, and stay there.
+//! Descriptors that a message takes to another process (SCM_RIGHTS). Their connections go back to TCP before, and stay
+//! there.
 
 use crate::switch::handing_on::bring_back;
 use crate::sys::{cmsg, Fd};

@@ -1,6 +1,6 @@
-//! What a peer that is gone left unread, for a program without the library that this process is about to become (exec):
-//! nobody is there who could send it again over TCP. So that program gets an end of a fresh connection of this host,
-//! which brings the same bytes and then ends in the same way. Only its ports differ.
+//! What a peer that is gone left unread, for a program without the library that this process is about to become (exec).
+//! Nobody is there who could send it again over TCP. So that program gets an end of a fresh connection of this host.
+//! That connection brings the same bytes and then ends in the same way. Only its ports differ.
 
 use crate::switch::anchor::options;
 use crate::switch::back_to_tcp::resend::AnchorWriter;

@@ -1,4 +1,4 @@
-//! Why no process says that it has the other end of a connection, as far as this one can tell.
+//! Why no process says that it has the other end of a connection, as far as this process can tell.
 
 use super::{identity, offer_name};
 use crate::provider::shm::Role;

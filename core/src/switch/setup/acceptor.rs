@@ -1,5 +1,5 @@
-//! What an acceptor does that looks for the other end of its connection: it says where it is met, and takes or declines the session
-//! that a connector offers there. Under the structure lock.
+//! The acceptor's part in looking for the other end of its connection: it says where connectors find it, and takes or
+//! declines the session that a connector offers there. The caller has the structure lock.
 
 use super::apart;
 use super::callers::Offer;

@@ -1,6 +1,6 @@
-//! Ends of which no address tells that they belong together: in different network namespaces, or with NAT between them. Coins
-//! have to show it, to each of them ([`Proof`]). In exchanges each end flips one at each transfer, until both are convinced. Where bytes go
-//! in one direction the receiver does something after each receive.
+//! Ends of which no address tells that they belong together: they are in different network namespaces, or NAT is
+//! between them. Coins have to show it to each of them ([`Proof`]). In exchanges each end flips one at each transfer,
+//! until both are convinced. Where bytes go in one direction, the receiver does something after each receive.
 
 use crate::provider::shm::Role;
 use crate::reason::Reason;

@@ -1,5 +1,5 @@
-//! Connectors that came to the offer socket, and what they offered until it is asked for. Each user's take room from one
-//! another first.
+//! Connectors that came to the offer socket, and what they offered until an acceptor asks for it. When room is short,
+//! each user's connectors take it from one another first.
 
 use crate::provider::shm::budget;
 use crate::switch::policy::{self, Relation};

@@ -1,5 +1,5 @@
-//! What a connector does that looks for the other end of its connection: it offers a session to the process that says that it has
-//! that end. Under the structure lock.
+//! The connector's part in looking for the other end of its connection: it offers a session to the process that says
+//! that it has that end. The caller has the structure lock.
 
 use super::apart;
 use super::first_segment;

@@ -1,5 +1,5 @@
-//! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. What comes of it they
-//! agree on as others do. Must not wait.
+//! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. They then agree as
+//! other ends do. Nothing here waits.
 
 use super::leaving;
 use crate::fabric::{self, Meeting, MeetingOutcome, Parties};

@@ -1,6 +1,6 @@
 //! An end enters the SAN: both ends have agreed ([`negotiate`](super::negotiate)) and live. From then on its transfers
-//! are the switch's, and each direction [turns](crate::switch::anchor::switchover) when both ends have entered. Under
-//! the structure lock.
+//! are the switch's, and each direction [turns](crate::switch::anchor::switchover) when both ends have entered. The
+//! caller has the structure lock.
 
 use super::publish::publish;
 use crate::provider::shm::Role;

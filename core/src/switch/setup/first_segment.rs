@@ -1,5 +1,5 @@
-//! The time stamp of a connection's first segment, which the ends of a connection agree on whatever addresses they see. Asked
-//! for only where ends in different network namespaces may find each other.
+//! The time stamp of a connection's first segment. The ends of a connection agree on it whatever addresses they see.
+//! The library asks for it only where ends in different network namespaces may find each other.
 
 use crate::switch::policy;
 use crate::switch::socket::Socket;

@@ -1,9 +1,9 @@
-//! How many processes have a connection that is on TCP: one that several have does not go to the SAN, because each of
-//! them may be in the middle of a system call on it.
+//! How many processes have a connection that is on TCP. A connection that several have does not go to the SAN, because
+//! each of them may be in the middle of a system call on it.
 //!
-//! Counted in memory that a fork shares, from the first fork on, with the ids of the first few. One of these that was killed is no
-//! longer counted once its parent has waited for it. Where nobody can count (a program without the library, a message) it stays
-//! above one, and the connection on TCP.
+//! The count lies in memory that a fork shares, from the first fork on, with the ids of the first few processes. A
+//! process of these that was killed no longer counts once its parent has waited for it. Where nobody can count (a
+//! program without the library, a message) the count stays above one, and the connection stays on TCP.
 
 use crate::switch::socket::holder_count::Holders;
 use crate::switch::socket::{phase, Socket};

@@ -1,8 +1,9 @@
-//! A send that makes quiet moments, where a stream has none of its own: the proof that both ends have one connection needs
-//! them ([`one_way`](crate::session::one_way)). A few bytes go ahead of the rest, and the send waits some microseconds until the receiver has
-//! done something about them. All of it takes some milliseconds, once, of a stream that sends all the time.
+//! A send that makes quiet moments, where a stream has none of its own. The proof that both ends have one connection
+//! needs them ([`one_way`](crate::session::one_way)). A few bytes go ahead of the rest, and the send waits some
+//! microseconds until the receiver has done something about them. All of it takes some milliseconds, once, of a stream
+//! that sends all the time.
 //!
-//! Waits without a lock. The caller has a pin.
+//! The send waits without a lock. The caller has a pin.
 
 use super::apart::{self, Pace, PacedSend};
 use crate::provider::shm::Role;

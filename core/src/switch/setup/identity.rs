@@ -1,18 +1,17 @@
-//! Whether two sockets are the two ends of one connection. Their addresses name a connection, but where the kernel
+//! Whether two sockets are the two ends of one connection. Their addresses name a connection. But where the kernel
 //! translates addresses (NAT) two connections may look alike, each from one of its ends. So the acceptor's end looks at
 //! three things:
 //!
 //! 1. The socket that the kernel has at the other end's addresses must be the very one that the connector offers for
-//!    (SO_COOKIE, sock_diag), and its user's.
+//!    (SO_COOKIE, sock_diag), and must belong to the connector's user.
 //! 2. The kernel's connection tracking must not say that the connection was made to another address.
-//! 3. Where it tracks the connection at all it may have translated the connector's address, which it tells nobody. Then
-//!    a proof must show that the connector has the other end ([`apart`](super::apart)). The connector sees that the kernel
-//!    tracks the connection, too, and takes part.
+//! 3. Where the kernel tracks the connection at all it may have translated the connector's address, which it tells
+//!    nobody. Then a proof must show that the connector has the other end ([`apart`](super::apart)). The connector sees
+//!    that the kernel tracks the connection, too, and takes part.
 //!
-//! Of an acceptor the connector asks only whether it is the user's who has the socket there. One that listened as root, and has
-//! given that up since, is not root's. Where addresses are
-//! translated, or the ends are in different network namespaces, none of this is asked: the proof shows it to both ends.
-//! Any other doubt keeps a connection on TCP.
+//! The connector asks of an acceptor only whether it runs as the user who has the socket there. An acceptor that listened as
+//! root, and has given that up since, is not root's. Where addresses are translated, or the ends are in different network
+//! namespaces, nobody asks any of this: the proof shows it to both ends. Any other doubt keeps a connection on TCP.
 
 use crate::reason::Reason;
 use crate::switch::socket::tuple::Tuple;

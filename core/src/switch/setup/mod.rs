@@ -1,12 +1,12 @@
 //! How a connection comes to the SAN.
 //!
-//! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy
-//! (`traffic`) its ends look for each other (`peer_table`, `offer_socket`), see that they hold the same connection
-//! (`identity`, or `apart` where no address tells), and agree (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
-//! everything is TCP's, and nobody waits for anybody.
+//! connect and accept make a TCP connection and nothing else. A connection shows that it is busy (`traffic`). Then its
+//! ends look for each other (`peer_table`, `offer_socket`), see that they hold the same connection (`identity`, or
+//! `apart` where no address tells), and agree (`negotiate`). From then on each direction turns (`anchor/switchover`)
+//! when both are ready. Until then everything is TCP's, and nobody waits for anybody.
 //!
-//! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
-//! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others call `advance`
+//! Between hosts the same happens, but the ends look for each other over RDMA (`elsewhere`). This room may call what is
+//! known of sockets, streams and the anchor. It moves no bytes and knows nothing of transfers. Others call `advance`
 //! before each transfer, `received` after a receive, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;

@@ -1,12 +1,13 @@
 //! Two ends of a busy connection agree to use a session and enter the SAN, each at one of its transfers.
 //!
 //! 1. The acceptor puts an entry into the peer table.
-//! 2. The connector offers a session where that leads.
-//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`](super::identity), [`apart`]).
+//! 2. The connector offers a session where that entry leads.
+//! 3. The acceptor takes the session, once it knows that it is for the same connection ([`identity`](super::identity),
+//!    [`apart`]).
 //! 4. The connector confirms.
 //!
-//! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the
-//! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
+//! Both live then, so no session meets a later connection of the same addresses. An end that cannot go on withdraws the
+//! session, and the connection stays on TCP. The caller has the structure lock. No bytes move here: each direction
 //! [turns](crate::switch::anchor::switchover) for itself.
 
 use super::absent::why_nobody_is_there;

@@ -1,13 +1,13 @@
-//! Where connectors find a process's offer socket: a file in a folder of the process's user, in shared memory or where the
-//! configuration says.
+//! Where connectors find a process's offer socket: a file in a folder of the process's user, in shared memory or where
+//! the configuration says.
 //!
-//! The file's rights keep other users off. A descriptor that somebody sends waits in the socket, and the thread that
-//! takes it out or closes the socket is the one that closes the file behind it, for as long as the sender made that last:
-//! so nobody may get there who is not to share memory with us anyway. An abstract name, which the kernel would remove
+//! The file's rights keep other users off. A descriptor that somebody sends waits in the socket. The thread that takes
+//! the descriptor out, or closes the socket, also closes the file behind it, which takes as long as the sender wants.
+//! So nobody may get there who is not to share memory with us anyway. An abstract name, which the kernel would remove
 //! with its process, has no rights.
 //!
-//! A process that is killed, or that changed its user, leaves its name behind. Nobody is found there any more, and the
-//! next processes of that user remove it.
+//! A process that is killed, or that changed its user, leaves its name behind. Connectors find nobody there any more,
+//! and the next processes of that user remove the name.
 
 use crate::sys::folder::OpenedPath;
 use crate::sys::packet::{self, Name};

@@ -1,5 +1,6 @@
-//! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
-//! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
+//! A process's offer socket: a Unix socket whose name its entries have. There connectors offer sessions for connections
+//! that this process accepted. The kernel says which processes both sides are. This module does not judge what is
+//! offered.
 
 use super::callers::{encode, Callers, Offer};
 use super::identity;

@@ -1,11 +1,12 @@
-//! Where processes find out which one has the other end of a connection: a file in each user's folder, for each network
-//! namespace, and one for all of the host where the configuration names a folder. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
-//! and comes again at its end's next attempt.
+//! Where processes find out which process has the other end of a connection: a file in each user's folder, for each
+//! network namespace. Where the configuration names a folder, it has one file for all of the host. A hash of the
+//! connection's addresses says where its entry lies. A new entry overwrites another one at its place, and the other end
+//! puts its own there again at its next attempt.
 //!
-//! An entry stands while the acceptor looks for an offer: one costs the connector much, and is in vain at other times.
-//! It is a hint, which anybody of that user can write. Who it leads to, the kernel says
-//! ([`offer_socket`](super::offer_socket)). Read and written by system calls, so that nothing that happens to the file
-//! can hurt a process that looks at it.
+//! An entry stands while the acceptor looks for an offer. An offer costs the connector much, and is in vain at other
+//! times. An entry is a hint, which any process of that user can write. The kernel says which process it leads to
+//! ([`offer_socket`](super::offer_socket)). Processes read and write the file by system calls, so that nothing that
+//! happens to the file can hurt them.
 
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::user_folder::UserFolder;

@@ -1,4 +1,4 @@
-//! A socket that no call uses but the one that is about to change which way its bytes go.
+//! A socket that no call uses but the call that is about to change which way its bytes go.
 
 use super::structure::Structure;
 use super::{phase, Socket};

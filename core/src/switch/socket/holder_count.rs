@@ -1,5 +1,5 @@
-//! A count of the processes that have a socket on TCP, in memory that forks share. Whom it counts, and why, is
-//! [`setup`](crate::switch::setup::holders)'s.
+//! A count of the processes that have a socket on TCP, in memory that forks share.
+//! [`setup`](crate::switch::setup::holders) knows which processes it counts, and why.
 
 use crate::sys::{file, PAGE};
 use std::ptr::{from_ref, null_mut};

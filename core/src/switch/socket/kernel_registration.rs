@@ -1,8 +1,9 @@
 //! The one registration that a socket on TCP has in an epoll set of the kernel's, noted in the socket itself. Most
 //! connections end before anybody asks for it.
 //!
-//! No lock is taken, so no signal has to be held back. Two calls may meet on one socket, and one of them may be a
-//! handler's that never comes back. Then it is not known any more what the kernel has, and the socket stays on TCP.
+//! A call takes no lock for that, so it need not hold signals back. Two calls may meet on one socket, and one of them
+//! may be a handler's that never comes back. Then the library does not know any more what the kernel has, and the
+//! socket stays on TCP.
 
 use super::set::Set;
 use crate::sys::{Fd, Result};

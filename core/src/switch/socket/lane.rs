@@ -1,5 +1,5 @@
-//! Which lane carries a socket's bytes. Here it is only looked at; [`setup::advance`](crate::switch::setup::advance) is the
-//! step that may change it.
+//! Which lane carries a socket's bytes. This module only looks at it. [`setup::advance`](crate::switch::setup::advance)
+//! is the step that may change it.
 
 use super::{phase, Socket};
 use crate::sys::process;

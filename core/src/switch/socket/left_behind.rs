@@ -1,4 +1,5 @@
-//! What a signal handler removed from an epoll set in whose look it interrupted its own thread. The look ends first.
+//! A signal handler may interrupt its own thread in a look at an epoll set, and remove registrations from that set.
+//! They are kept here until the look ends.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

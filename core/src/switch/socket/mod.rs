@@ -1,9 +1,10 @@
-//! What this process knows of a descriptor: a [`Socket`] with its phase, its end of a connection on the SAN, and who
-//! watches it.
+//! What this process knows of a descriptor: a [`Socket`] with its phase, its end of a connection on the SAN, and the
+//! sets that watch it.
 //!
-//! The books are changed under the [`structure`] lock, and read without: [`table`] finds a socket by its descriptor and
-//! pins it. Epoll [`set`]s and their registrations are here too. System calls only for its memory,
-//! shadow sets, and a socket's addresses. Decides nothing of a connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
+//! Threads change the books under the [`structure`] lock, and read them without: [`table`] finds a socket by its
+//! descriptor and pins it. Epoll [`set`]s and their registrations are here too. This room makes system calls only for
+//! its memory, shadow sets, and a socket's addresses. It decides nothing of a connection, waits for nothing, and moves
+//! no bytes. It may call streams and endpoints.
 
 mod alone;
 mod connection_end;

@@ -1,5 +1,5 @@
-//! How far the ends of a connection on TCP have agreed to go to the SAN, as one of them knows it. Decides nothing: that
-//! is [`setup`](crate::switch::setup)'s.
+//! How far the ends of a connection on TCP have agreed to go to the SAN, as one of them knows it.
+//! [`setup`](crate::switch::setup) decides that.
 
 use crate::fabric::{Link, Meeting};
 use crate::provider::shm::Segment;

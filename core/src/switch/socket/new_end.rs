@@ -1,4 +1,4 @@
-//! An end of a session that no socket has yet: its segment and its endpoint. If none gets it, they go with it.
+//! An end of a session that no socket has yet: its segment and its endpoint. If no socket gets them, they go with it.
 
 use crate::fabric::Link;
 use crate::provider::shm::{Role, Segment};

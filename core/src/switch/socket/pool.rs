@@ -1,5 +1,6 @@
-//! Where sockets come from, and go when nobody uses them any more. Their memory is only ever used for sockets again: a
-//! look-up pins one without a lock, and then checks that it is still the one it wanted. Knows nothing of descriptors.
+//! Where sockets come from, and go when nobody uses them any more. Their memory is only ever used for sockets again. A
+//! look-up pins a socket without a lock, and then checks that it is still the wanted one. The pool knows nothing of
+//! descriptors.
 
 use super::negotiation::Negotiation;
 use super::structure::{Guarded, Structure};

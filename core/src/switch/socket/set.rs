@@ -1,5 +1,5 @@
-//! An epoll set of this process, and the sockets registered in it. What it reports is
-//! [`readiness`](crate::switch::readiness)'s.
+//! An epoll set of this process, and the sockets registered in it. [`readiness`](crate::switch::readiness) knows what
+//! it reports.
 //!
 //! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data. SAN sockets are
 //! registered in a hidden shadow set, which is itself a member of the program's set.

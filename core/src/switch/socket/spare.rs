@@ -1,5 +1,6 @@
-//! Sockets in no use, for the next connections. They are taken and given back without a lock, so that a signal handler
-//! may interrupt that and do the same. What finds no place here goes to the list of [`pool`](super::pool).
+//! Sockets in no use, for the next connections. A thread takes and gives them back without a lock, so that a signal
+//! handler may interrupt that and do the same. A socket that finds no place here goes to the list of
+//! [`pool`](super::pool).
 
 use super::Socket;
 use std::ptr::{from_ref, null_mut};

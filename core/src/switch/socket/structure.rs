@@ -1,8 +1,8 @@
-//! The lock over everything that changes the shape of things: sockets coming and going, epoll
-//! registrations, listeners. Never taken to move bytes.
+//! The lock over everything that changes the shape of things: sockets coming and going, epoll registrations, listeners.
+//! No thread takes it to move bytes.
 //!
-//! While it is held, signals are held back too where the program has handlers: none of them meets a
-//! half-made change in its own thread. A fork takes it first, so a child never inherits one.
+//! While a thread holds it, signals are held back too where the program has handlers: no handler meets a half-made
+//! change in its own thread. A fork takes it first, so a child never inherits one.
 
 use crate::sys::handlers::Undisturbed;
 use crate::sys::lock::FamilyLock;

@@ -1,5 +1,5 @@
-//! When a connection goes to the SAN: once it has shown that it will live, by so many transfers, whatever the pauses between
-//! them, or by much data. From then on its way there is paid back. Knows no socket and no peer.
+//! When a connection goes to the SAN: once it has shown that it will live, by so many transfers, whatever the pauses
+//! between them, or by much data. From then on its way there is paid back. This module knows no socket and no peer.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 

@@ -1,5 +1,6 @@
 //! A fork child that has nothing on the SAN has no registry file until it needs one. So a server that forks for each
-//! request does not pay for what nobody looks at. Knows when that is. How it is made is the registry's.
+//! request does not pay for a file that nobody looks at. This module knows when that is, and the registry knows how the
+//! file is made.
 
 use super::structure::Structure;
 use super::REGISTRY;

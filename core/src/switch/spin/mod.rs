@@ -1,8 +1,8 @@
 //! Looking for an event without sleeping, as long as that pays.
 //!
-//! Never on one processor alone without yielding, never for long, and hardly at all where it did
-//! not pay off lately: an idle program uses no processor time. New connections begin with what
-//! finished ones learnt: those made for one request would never learn anything else.
+//! A thread never looks on one processor alone without yielding, never for long, and hardly at all where that did not
+//! pay off lately: an idle program uses no processor time. New connections begin with what finished ones learnt: those
+//! made for one request would never learn anything else.
 
 mod shortage;
 mod turn;

@@ -1,9 +1,9 @@
-//! Whether processors are short. A thread that looks for a message and yields meanwhile waits behind those that compute, for a time
-//! slice at worst, while a thread that sleeps is woken ahead of them. So once a yield took long, the process's threads sleep at
-//! once for a while, and then look again.
+//! Whether processors are short. A thread that looks for a message and yields meanwhile waits behind threads that
+//! compute, for a time slice at worst. The kernel wakes a sleeping thread ahead of those. So once a yield took long,
+//! the process's threads sleep at once for a while, and then look again.
 //!
-//! It does not matter who has the processor: another program, a guest of the same host, or nobody, where a cgroup has used its
-//! share up.
+//! It does not matter who has the processor: another program, a guest of the same host, or nobody, where a cgroup has
+//! used its share up.
 
 use crate::sys::time;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,6 +1,7 @@
-//! Threads that share a processor and look for messages take turns. One that always finds some would keep the processor
-//! for a whole time slice, and those who wait for it, or for its peer, as long. So it yields now and then although it has
-//! work. Not to who never gives the processor back: that would cost a slice each time.
+//! Threads that share a processor and look for messages take turns. A thread that always finds some would keep the
+//! processor for a whole time slice. The threads that wait for it, or for its peer, would wait as long. So it yields
+//! now and then although it has work. It does not yield to a thread that never gives the processor back: that would
+//! cost a slice each time.
 
 use super::{is_on, shortage};
 use crate::sys::{process, time};

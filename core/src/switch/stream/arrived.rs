@@ -1,6 +1,6 @@
-//! Messages that arrived and are not read to the end: what is kept of each, and where its data lies.
+//! Messages that arrived and are not read to the end: what this end keeps of each, and where its data lies.
 //!
-//! A header lies where the peer can write, so it is read once and checked. The sizes in it are kept in this end's own
+//! A header lies where the peer can write. So this end reads it once and checks it, and keeps the sizes in its own
 //! memory until the message is read.
 
 use super::Stream;

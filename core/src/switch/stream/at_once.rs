@@ -1,8 +1,8 @@
-//! The common case in a straight line: a small send that is one message, or goes in one piece behind what lies in the
-//! send buffer; a receive of the one message, or the one piece, that is there.
+//! The common case in a straight line. A send is small and one message, or goes in one piece behind what lies in the
+//! send buffer. A receive takes the one message, or the one piece, that is there.
 //!
-//! Each step is one of `send` and `receive`. Where anything else is to be done, nothing is done here, and the call is left
-//! to those.
+//! Each step is one of `send` and `receive`. Where anything else is to be done, this module does nothing, and leaves
+//! the call to those.
 
 use super::Stream;
 use super::CHUNK;

@@ -1,10 +1,9 @@
 //! Letting the sender get ahead, where a stream flows.
 //!
-//! A receiver that keeps up with its sender reads every line while it is still dirty in the
-//! sender's cache, which costs several times what it costs once the line has moved on. So
-//! where a sender has filled the large send buffer, a receiver that caught up lets it get ahead once,
-//! by more than a core's own cache holds; from then on both work at full speed. Must
-//! not wait for a sender that does not send.
+//! A receiver that keeps up with its sender reads every line while it is still dirty in the sender's cache. That costs
+//! several times what it costs once the line has moved on. So where a sender has filled the large send buffer, a
+//! receiver that caught up lets it get ahead once, by more than a core's own cache holds. From then on both work at
+//! full speed. A receiver never waits for a sender that does not send.
 
 use crate::switch::spin;
 use crate::switch::stream::Stream;

@@ -1,4 +1,4 @@
-//! Raising the select counters of this end's events: whoever raised one is told of the event by a bell (A18).
+//! Raising the select counters of this end's events. A bell tells a thread that raised a counter of the event (A18).
 
 use crate::session::Ticket;
 use crate::switch::stream::Stream;

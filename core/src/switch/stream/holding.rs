@@ -1,6 +1,6 @@
 //! Notes of what the calling thread has hold of: the locks of connections' ends, and buffers that it posted for RDMA
-//! write. A thread that jumps out of a signal handler never comes back to the calls that would let go of these. That is
-//! done here in their place.
+//! write. A thread that jumps out of a signal handler never comes back to the calls that would let go of these. This
+//! module lets go of them instead.
 
 use super::Stream;
 use crate::provider::shm::Registration;

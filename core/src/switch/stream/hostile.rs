@@ -1,5 +1,5 @@
-//! Two ends whose shared memory somebody writes anything into: each call comes back, with bytes or with the end of
-//! the connection. For tests, and for what is fuzzed.
+//! Two ends into whose shared memory somebody writes anything. Each call comes back, with bytes or with the end of the
+//! connection. This is for tests, and for fuzzing.
 
 use super::test_ends::Ends;
 use super::Broken;

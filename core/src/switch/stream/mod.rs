@@ -1,9 +1,8 @@
 //! The byte stream of one connection over the session and the shm provider.
 //!
-//! Order (A1, A19): unread messages come before unread bytes of the send buffer, because the
-//! sender uses messages only while its send buffer is empty. Never waits for the peer's
-//! program. System calls only for RDMA, for a copy under way, and to ask what TCP still has. An event that somebody
-//! sleeps for is returned as "ring".
+//! Order (A1, A19): unread messages come before unread bytes of the send buffer, because the sender uses messages only
+//! while its send buffer is empty. A stream never waits for the peer's program. It makes system calls only for RDMA,
+//! for a copy under way, and to ask what TCP still has. Where somebody sleeps for an event, a call returns "ring".
 
 #[cfg(test)]
 mod advertisement_tests;

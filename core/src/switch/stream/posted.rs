@@ -1,4 +1,4 @@
-//! Receives whose buffers are lent to the sender for RDMA write. Nothing is written to a buffer any more once the call that
+//! Receives whose buffers are lent to the sender for RDMA write. Nobody writes to a buffer any more once the call that
 //! posted it returns, is cancelled, or is left by a jump out of a signal handler.
 
 use super::holding::take_back;

@@ -1,6 +1,7 @@
-//! The receiver's half of RDMA on the shm provider: reading what the sender announced, where it lies in the sender's memory.
+//! The receiver's half of RDMA on the shm provider: it reads what the sender announced, where that lies in the sender's
+//! memory.
 //!
-//! What is done when is the session's to say ([`Receiving`](crate::session::transfer::Receiving)).
+//! The session says what is done when ([`Receiving`](crate::session::transfer::Receiving)).
 
 use super::Stream;
 use super::Take;

@@ -1,7 +1,7 @@
-//! The sender's half of RDMA on the shm provider: announcing data, and writing it into what the receiver posted.
+//! The sender's half of RDMA on the shm provider: it announces data, and writes data into what the receiver posted.
 //!
-//! What is done when is the session's to say ([`Sending`](crate::session::transfer::Sending)). The waiting is
-//! `transfer::rdma`'s.
+//! The session says what is done when ([`Sending`](crate::session::transfer::Sending)). `transfer::rdma` does the
+//! waiting.
 
 use super::Broken;
 use super::Moved;

@@ -1,4 +1,5 @@
-//! Looking at what there is to read, without taking it: for poll and FIONREAD, and for who decides whether to wait.
+//! Looks at what there is to read, without taking it: for poll and FIONREAD, and for a call that decides whether to
+//! wait.
 
 use super::Broken;
 use super::Stream;

@@ -1,4 +1,4 @@
-//! Taking bytes out of a stream, in the order in which they were sent: data that is announced for RDMA read, unread
+//! Takes bytes out of a stream, in the order in which they were sent: data that is announced for RDMA read, unread
 //! messages, the peer's send buffer.
 
 use super::rdma_receive::Read;

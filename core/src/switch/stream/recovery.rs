@@ -1,8 +1,8 @@
-//! Putting right what a thread left half done that died, or was thrown out, with a lock of this end in hand.
+//! Puts right what a thread left half done that died, or was thrown out, with a lock of this end in hand.
 //!
-//! Whoever takes the lock from it does this first. Every change under the locks counts from one store on, so it is always
-//! known how far the dead thread came: each step here finishes what was begun, or takes it back. A step may itself be
-//! left half done, and is then done again.
+//! The thread that takes the lock over does this first. Every change under the locks counts from one store on, so it is
+//! always known how far the dead thread came. Each step here finishes what was begun, or takes it back. A step may
+//! itself be left half done, and is then done again.
 
 use super::Stream;
 use crate::session::{Complete, Control, Header, InEvent, OutEvent};

@@ -1,4 +1,4 @@
-//! Sending on a stream: in messages while the send buffer is empty and there is credit, else through the send buffer, so
+//! Sends on a stream: in messages while the send buffer is empty and there is credit, else through the send buffer, so
 //! that a program that does not wait may send again at once (S7).
 
 use super::Broken;

@@ -1,4 +1,4 @@
-//! This end's send buffer: how much is in it, and putting bytes into it. When it grows is `growth`'s to say.
+//! This end's send buffer: how much is in it, and putting bytes into it. `growth` says when it grows.
 
 use super::Broken;
 use super::Moved;

@@ -1,4 +1,4 @@
-//! What `sanctl` shows of RDMA, its modes and the sizes of buffers. Only reads what others keep.
+//! What `sanctl` shows of RDMA, its modes and the sizes of buffers. This module only reads what others keep.
 
 use super::Stream;
 use crate::registry::{self, Event};

@@ -1,5 +1,5 @@
-//! The stream as a whole, what both halves share: its locks, where its bytes lie, whether the bell is to ring, and what
-//! can go wrong.
+//! The stream as a whole, which both halves share: its locks, where its bytes lie, whether the bell is to ring, and
+//! what can go wrong.
 
 use super::holding::Hold;
 use crate::fabric::Link;
