@@ -1,10 +1,10 @@
 //! Configuration: environment variables and a file of rules, read once when the library loads.
 //!
-//! Programs may later wipe their environment and change their user, so nothing here is read twice. Responsible for
-//! finding, checking and explaining the configuration. Every error is one line that names the place, the bad value and
-//! the remedy. Must not act on any of it: it neither logs nor opens sockets.
+//! Programs may later wipe their environment and change their user, so the library reads nothing here twice. This
+//! module finds, checks and explains the configuration. Every error is one line that names the place, the bad value and
+//! the remedy. It acts on none of it: it neither logs nor opens sockets.
 //!
-//! Where a setting is: its field and its default here, its name and range in `file`, its variable in `environment`.
+//! A setting has its field and its default here, its name and range in `file`, and its variable in `environment`.
 //! `rule` has only the `[[rule]]` tables.
 
 mod accounts;

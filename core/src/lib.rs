@@ -12,7 +12,7 @@
 //! 3. A busy connection looks for its other end (`switch/setup`). If the other end runs the library too, and both are
 //!    allowed to, they agree on a *segment*: memory that both map (`provider/shm`).
 //! 4. Each direction turns to the segment at a byte that both ends know (`switch/anchor`).
-//! 5. It goes back to TCP when most of its messages had to wake somebody, before another program gets it, or when
+//! 5. It goes back to TCP when nothing happens on it for some seconds, before another program gets it, or when
 //!    `sanctl detach` asks for it (`switch/back_to_tcp`). The program does not notice.
 //!
 //! Between hosts the ends look for each other over RDMA, and each has a segment of its own ([`fabric`]).

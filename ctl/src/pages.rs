@@ -1,7 +1,7 @@
 //! Man pages: one for `sanctl`, one for each of its commands, and one for the rules file.
 //!
-//! What a command takes comes from the command line itself, the page of the rules file from docs/configuration.md. Only what
-//! neither says stands here: examples, files, and what else to read.
+//! The command line itself says what a command takes, and docs/configuration.md gives the page of the rules file. Only
+//! what neither says stands here: examples, files, and what else to read.
 
 mod markdown;
 

@@ -1,4 +1,5 @@
-//! How far a command has come, on the terminal, where it takes longer than a moment. Nothing where standard error is none.
+//! How far a command has come, on the terminal, where it takes longer than a moment. Where standard error is no
+//! terminal, nothing is shown.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;

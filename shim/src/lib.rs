@@ -1,7 +1,7 @@
 //! `libsanshim.so`: hooks over libc's socket calls.
 //!
 //! Every hook is thin. It asks the core's switch whether the descriptor is its business. If not, it calls libc's own
-//! function with the program's own arguments. Nothing is decided here, and no state is kept.
+//! function with the program's own arguments. The hooks decide nothing, and keep no state.
 //!
 //! The hooks are `extern "C-unwind"`, because pthread_cancel unwinds through those that sleep.
 

@@ -1,6 +1,6 @@
-//! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called:
-//! that may be in a signal handler, or in each of a server's children anew. dlsym is hooked too, so libc's own is found by
-//! dlvsym, which is not.
+//! libc's own functions behind the hooks. The library looks all of them up when it is loaded, and not when the program
+//! first calls them: that may be in a signal handler, or in each of a server's children anew. dlsym is hooked too, so
+//! dlvsym, which is not, finds libc's own.
 
 use sanshim_core::sys::errno;
 use std::ffi::{c_char, CStr};

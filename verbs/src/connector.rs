@@ -1,5 +1,5 @@
-//! A connector over rdma_cm. It has no thread. The steps of a connection are taken in `next_result`, when their events
-//! have come.
+//! A connector over rdma_cm. It has no thread. `next_result` takes the steps of a connection when their events have
+//! come.
 
 use crate::device::Device;
 use crate::error::{check_last, of_connecting};

@@ -1,9 +1,9 @@
 //! The `verbs` provider: RDMA through rdma-core (N, M). The interface is in sanshim-core.
 //!
 //! It makes connections by rdma_cm, and has reliable queue pairs. RDMA goes through memory windows, so that only one
-//! peer can reach the memory (M2). Every limit is asked of the device. A registration lasts as long as its region. The
-//! program's memory is registered for one transfer (M5), so there is no cache that a later mapping of the same
-//! addresses could make stale.
+//! peer can reach the memory (M2). The provider asks the device for every limit. A registration lasts as long as its
+//! region. The provider registers the program's memory for one transfer (M5), so there is no cache that a later mapping
+//! of the same addresses could make stale.
 
 mod adapter;
 mod completion_queue;

@@ -1,5 +1,5 @@
-//! The least that a request to a process that sleeps costs, with the data in shared memory: what wakes it is a futex
-//! (blocking) or an eventfd in an epoll set, edge-triggered and never read (epoll). Nobody looks before it sleeps.
+//! The least that a request to a process that sleeps costs, with the data in shared memory. A futex wakes it
+//! (blocking), or an eventfd in an epoll set, edge-triggered and never read (epoll). No process looks before it sleeps.
 
 use super::memory::SharedMapping;
 use crate::error::BenchError;

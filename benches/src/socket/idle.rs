@@ -1,4 +1,4 @@
-//! What CPU time and memory connections cost that were used and then do nothing.
+//! CPU time and memory of connections that were used and then do nothing.
 
 use super::channel::BenchChannel;
 use super::endpoint;

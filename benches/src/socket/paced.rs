@@ -1,4 +1,4 @@
-//! What a server costs that is mostly idle. Requests come at a given rate, one at a time, and go round many
+//! The cost of a server that is mostly idle. Requests come at a given rate, one at a time, and go round many
 //! connections.
 
 use super::channel::BenchChannel;

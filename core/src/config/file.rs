@@ -1,4 +1,4 @@
-//! The rules file. It is TOML. Unknown names are refused, and every value is checked.
+//! The rules file, which is TOML. The reader refuses unknown names, and checks every value.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::RangeInclusive;

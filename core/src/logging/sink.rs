@@ -1,6 +1,6 @@
 //! Where lines go. Standard error is the program's: it may be closed, another file, or a connection by the time a line
-//! comes, a pipe that is full or that nobody reads, or a terminal that has stopped. A line is written only where it can be
-//! without waiting, without a signal, and into the file that was there at the start.
+//! comes, a pipe that is full or that nobody reads, or a terminal that has stopped. The log writes a line only where it
+//! can do so without waiting, without a signal, and into the file that was there at the start.
 
 use crate::sys::{file, hidden, process, quiet_write, Errno, Fd};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};

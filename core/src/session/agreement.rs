@@ -1,6 +1,6 @@
-//! Who uses the session: one word that both ends change, so that they agree whatever they do at the same time. Until both do,
-//! either may go back to TCP for good. Between hosts each end has a word of its own, and the link keeps both alike. Must not
-//! know how it comes to the ends.
+//! Which ends use the session: one word that both ends change, so that they agree whatever they do at the same time.
+//! Until both use it, either may go back to TCP for good. Between hosts each end has a word of its own, and the link
+//! keeps both alike. This module does not know how the word comes to the ends.
 
 use super::sync::{AtomicU32, Ordering};
 

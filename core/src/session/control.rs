@@ -1,5 +1,5 @@
-//! The bodies of control messages: what they say, their bytes, and the checks that need no state
-//! of the transfer. Their sizes, and the protocol's version, are in `header`. Must not decide anything: that is `transfer/` and `resize.rs`.
+//! The bodies of control messages: what they say, their bytes, and the checks that need no state of the transfer.
+//! `header` has their sizes, and the protocol's version. This module decides nothing: `transfer/` and `resize.rs` do.
 
 use super::error::ProtocolError;
 use super::header::{Kind, LARGEST_BODY};

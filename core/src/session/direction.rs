@@ -1,5 +1,5 @@
-//! Which way the bytes of one direction go, in one word that both ends read and change: over TCP until the turn, over the
-//! SAN until the way back, then over TCP again. Must not move bytes.
+//! Which way the bytes of one direction go, in one word that both ends read and change: over TCP until the turn, over
+//! the SAN until the way back, then over TCP again. This module moves no bytes.
 
 use super::sync::{AtomicU64, Ordering};
 

@@ -1,5 +1,6 @@
 //! One word with all that the processes and threads of an end look at before they transfer bytes: where its directions
-//! are, and what else holds of it. Who has it in hand asks nothing more of the memory. Must not know what the flags mean.
+//! are, and what else holds of it. A thread that has read it asks nothing more of the memory. This module does not know
+//! what the flags mean.
 
 use super::sync::{AtomicU32, Ordering};
 use super::way_in::{InEvent, WayIn};

@@ -1,5 +1,5 @@
-//! What can go wrong in the session protocol. Must not decide what happens to the connection:
-//! the switch ends it when it sees a [`ProtocolError`].
+//! What can go wrong in the session protocol. This module does not decide what happens to the connection: the switch
+//! ends it when it sees a [`ProtocolError`].
 
 use super::header::Kind;
 use thiserror::Error;

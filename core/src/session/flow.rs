@@ -1,7 +1,6 @@
-//! Credits and sequence numbers of one side of a session (A1, A15, A16, A17): which message may
-//! be sent, what its header says, which header may be received. Does no I/O, takes no lock,
-//! allocates nothing, holds no pointer: it may lie in memory that several processes map.
-//! Must never lie in memory that the peer can write.
+//! Credits and sequence numbers of one side of a session (A1, A15, A16, A17): which message may be sent, what its
+//! header says, which header may be received. This module does no I/O, takes no lock, allocates nothing, and holds no
+//! pointer: its state may lie in memory that several processes map. That memory must be out of the peer's reach.
 
 use super::error::{NoCredit, ProtocolError};
 use super::header::{Header, Kind};

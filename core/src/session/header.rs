@@ -1,5 +1,5 @@
-//! The header of a message: its fields, its 16 bytes, and the checks that need no session state.
-//! Must not touch credit or sequence rules: those are `flow.rs`.
+//! The header of a message: its fields, its 16 bytes, and the checks that need no session state. `flow.rs` has the
+//! rules of credit and of sequence numbers.
 
 use super::error::ProtocolError;
 

@@ -1,8 +1,8 @@
-//! The session protocol without I/O: headers, control messages, credits, sequence numbers, select
-//! counters (S1, S2, A1, A15–A18); RDMA transfers, their modes, and the size of message buffers
-//! (S3–S5, A2–A14); control of a shared end (D2), and its suspension (D4); how a connection comes to the SAN and
-//! goes back to TCP. Providers move the bytes; the switch decides when to send.
-//! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
+//! The session protocol without I/O: headers, control messages, credits, sequence numbers, select counters (S1, S2, A1,
+//! A15–A18); RDMA transfers, their modes, and the size of message buffers (S3–S5, A2–A14); control of a shared end
+//! (D2), and its suspension (D4); how a connection comes to the SAN and goes back to TCP. Providers move the bytes, and
+//! the switch decides when to send. This room calls no kernel, allocates nothing, and takes no lock. docs/protocol.md
+//! describes what is on the wire.
 
 mod agreement;
 mod coins;

@@ -1,5 +1,5 @@
-//! How an application receives, as its peer's sender sees it (A7): three behaviours, and the mode
-//! that the same one three times in a row fixes. Must not know how a behaviour is recognised.
+//! How an application receives, as its peer's sender sees it (A7): three behaviours, and the mode that follows from the
+//! same one three times in a row. This module does not know how a behaviour is recognised.
 
 use super::sync::{AtomicU32, Ordering};
 

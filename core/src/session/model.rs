@@ -1,9 +1,9 @@
-//! Model check of the lock-free parts: the source files themselves, with loom's atomics in place
-//! of the real ones, in every interleaving and every value that the memory model allows.
+//! Model check of the lock-free parts: the source files themselves, with loom's atomics in place of the real ones, in
+//! every interleaving and every value that the memory model allows.
 //!
-//! Loom takes a SeqCst store or read-modify-write for an acquire-release one and models only
-//! SeqCst fences in full. So an event is published here with a fence behind it, where the real
-//! caller uses one SeqCst operation; what is checked is no less than what the caller relies on.
+//! Loom takes a SeqCst store or read-modify-write for an acquire-release one, and models only SeqCst fences in full. So
+//! the models publish an event with a fence behind it, where the real caller uses one SeqCst operation. They check no
+//! less than what the caller relies on.
 
 #![allow(unreachable_pub, dead_code, clippy::duplicate_mod)]
 

@@ -1,23 +1,25 @@
-//! The proof that two processes have the two ends of one TCP connection, where bytes go in one direction only. [`coins`](super::coins)
-//! need exchanges, and here are none. It is made of the same: acknowledgements without data, which NAT passes on, and a
-//! program in the middle does not.
+//! The proof that two processes have the two ends of one TCP connection, where bytes go in one direction only.
+//! [`coins`](super::coins) need exchanges, and here are none. This proof is made of the same: acknowledgements without
+//! data, which NAT passes on, and which a program in the middle does not.
 //!
-//! The receiver goes by turns. First it *settles*: it has its kernel acknowledge all that came. It *acts* on the next bytes: it
-//! has them acknowledged at once for a one, or leaves that to the kernel's timer for a zero. Both times it tells the sender of it, with the
-//! number of bytes that it had then. The sender counts acknowledgements only in a *quiet moment*: it has sent just so many
-//! bytes, so nothing is under way. No acknowledgement can come of itself then. What it counts between the two is the bit.
+//! The receiver goes by turns. First it *settles*: it has its kernel acknowledge all that came. Then it *acts* on the
+//! next bytes: for a one it has them acknowledged at once, and for a zero it leaves that to the kernel's timer. Both
+//! times it tells the sender how many bytes it had then. The sender counts acknowledgements only in a *quiet moment*:
+//! it has sent just so many bytes, so nothing is under way. No acknowledgement can come of itself then. The bit is what
+//! the sender counts between the two moments.
 //!
-//! * First the bits are coins that the receiver flips and keeps secret. The sender says what it counted. That convinces the receiver:
-//!   only who has the other end can know.
-//! * Then the sender chooses each bit after the receiver has settled, and says nothing of what it counts. That convinces the
-//!   sender: only who has the other end can do as it asked.
+//! - First the bits are coins that the receiver flips and keeps secret. The sender says what it counted. That convinces
+//!   the receiver: only the process that has the other end can know.
+//! - Then the sender chooses each bit after the receiver has settled, and says nothing of what it counts. That
+//!   convinces the sender: only the process that has the other end can do as it asked.
 //!
-//! The receiver acts only where an acknowledgement is due for sure: bytes came since all was acknowledged, and no segment has left. So
-//! each coin has its effect, and each is one chance in two for somebody who guesses.
+//! The receiver acts only where an acknowledgement is due for sure: bytes came since all was acknowledged, and no
+//! segment has left. So each coin has its effect, and each is one chance in two for somebody who guesses.
 //!
-//! A program in the middle may copy, splice, delay, or look all the time. In a quiet moment it has passed on all that it has, so an
-//! acknowledgement at one side gives it nothing to do at the other. What its own kernel acknowledges there knows nothing of
-//! the bits. The bytes' counts and segments alone prove nothing: it passes on the former, and where it is fast the latter too.
+//! A program in the middle may copy, splice, delay, or look all the time. In a quiet moment it has passed on all that
+//! it has, so an acknowledgement at one side gives it nothing to do at the other. What its own kernel acknowledges
+//! there knows nothing of the bits. Counts of bytes and of segments alone prove nothing: such a program passes on the
+//! bytes, and where it is fast the segments too.
 
 use super::coins::{Counts, Shown};
 use super::proof::Need;

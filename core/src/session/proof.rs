@@ -1,5 +1,5 @@
-//! Which proof fits a connection of which no address tells that two processes have its two ends: [`Coins`] where requests are answered,
-//! or that for bytes in [one direction](super::one_way).
+//! Chooses the proof for a connection of which no address tells that two processes have its two ends: [`Coins`] where
+//! requests are answered, or the proof for bytes in [one direction](super::one_way).
 
 use super::coins::{Coins, Counts, Shown};
 use super::one_way::{ProofReceiver, ProofSender};

@@ -1,5 +1,5 @@
-//! The size of message buffers (A9): when the sender asks for larger ones, and who gives way when
-//! both ask at once. Must not touch a buffer: the provider's caller makes the change.
+//! The size of message buffers (A9): when the sender asks for larger ones, and which end gives way when both ask at
+//! once. This module touches no buffer: the provider's caller makes the change.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Select counters (A18): how many waiters want a wake-up for one event of one socket, so that an
-//! event makes a kernel call only if somebody sleeps. Must not know what an event or a wake-up is.
+//! Select counters (A18): how many waiters want a wake-up for one event of one socket, so that an event makes a kernel
+//! call only if somebody sleeps. A counter does not know what an event or a wake-up is.
 
 use super::sync::{fence, AtomicU64, Ordering};
 

@@ -1,13 +1,12 @@
-//! The suspended session (D4, D5, D7): before control of an end moves to another process, both ends
-//! finish what is under way and release their RDMA memory; until it is there, nothing new begins.
+//! The suspended session (D4, D5, D7). Before control of an end moves to another process, both ends finish what is
+//! under way and release their RDMA memory. Nothing new begins before control has moved.
 //!
-//! The end whose control moves asks (Suspend), waits for the answer (Suspended), moves, and resumes
-//! (Resume). It may resume at any time before as well: then nothing was suspended. Each request has a
-//! number, so that an answer that comes too late is known as such. Must not release memory, wait,
-//! or know a clock.
+//! The end whose control moves asks (Suspend), waits for the answer (Suspended), moves, and resumes (Resume). It may
+//! resume at any time before as well: then nothing was suspended. Each request has a number, so that the end recognises
+//! an answer that comes too late. This module releases no memory, does not wait, and knows no clock.
 //!
-//! The state lies in memory that the processes of one end share and the peer cannot write, so
-//! whoever takes over from a process that died in the middle goes on: [`Suspension::resumption`].
+//! The state lies in memory that the processes of one end share and the peer cannot write. So a process that takes over
+//! from one that died in the middle goes on: [`Suspension::resumption`].
 
 use super::control::Control;
 use super::error::ProtocolError;

@@ -1,9 +1,9 @@
-//! Control of a direction among the processes that share its end (D2): who has it, and who is next.
+//! Control of a direction among the processes that share its end (D2): which process has it, and which is next.
 //!
-//! One thread at a time has it. Threads of the process in control take it as they come; a thread of
-//! another process draws a ticket, and whoever gives the token back keeps it for the ticket whose
-//! turn it is (first in, first out), so that the process in control, when it wants it again, is behind
-//! (D6). Nobody sleeps in here: a caller is told what to sleep on, and whom to wake.
+//! One thread at a time has it. Threads of the process in control take it as they come. A thread of another process
+//! draws a ticket. The thread that gives the token back keeps it for the ticket whose turn it is (first in, first out).
+//! So the process in control, when it wants the token again, is behind (D6). No thread sleeps in here: a caller is told
+//! what to sleep on, and which thread to wake.
 //!
 //! The word lies in memory that the peer of the connection cannot write.
 

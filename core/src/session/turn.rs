@@ -1,6 +1,6 @@
-//! The turn of one direction from TCP to the SAN, at a byte of the stream that both ends know. Its sender says which, once the
-//! receiver looks there; its receiver takes what went over TCP before, and no byte more. Must not move bytes: what the
-//! kernel counts it is told.
+//! The turn of one direction from TCP to the SAN, at a byte of the stream that both ends know. Its sender says which,
+//! once the receiver looks there. Its receiver takes what went over TCP before, and no byte more. This module moves no
+//! bytes: callers tell it what the kernel counts.
 
 use super::direction::Direction;
 use super::sync::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! The way back of one direction to TCP: how its receiver ends reading on the SAN, and what its sender puts on the TCP
-//! connection first. Must not move bytes.
+//! connection first. This module moves no bytes.
 
 use super::direction::Direction;
 

@@ -1,4 +1,5 @@
-//! Which way goes what an end sends: over TCP, over the SAN, and over TCP again. Must not move bytes, nor know why.
+//! The way of what an end sends: over TCP, over the SAN, and over TCP again. This module moves no bytes, and does not
+//! know why the way changes.
 
 /// Where the direction that an end sends in is now, as that end notes it. The numbers are those of the
 /// [word](super::EndWord).

@@ -1,9 +1,9 @@
-//! When this process last did something through the kernel that makes a descriptor of another process ready: an *action*. Its
-//! peers are told with what it sends next over the SAN (`switch::stream::order`), so that they see the
-//! action first.
+//! When this process last did something through the kernel that makes a descriptor of another process ready: an
+//! *action*. Peers learn of it with what the process sends next over the SAN (`switch::stream::order`), so that they
+//! see the action first.
 //!
-//! Times are ticks of the clock, which all processes of a host have in common. Nothing is noted before the first connection
-//! comes to the SAN.
+//! Times are ticks of the clock, which all processes of a host have in common. The process notes nothing before its
+//! first connection comes to the SAN.
 
 use super::time;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! A process of its own for work that must not hold up the program and must outlive it: what a close has left to send.
+//! A process apart, for work that must not hold up the program and must outlive it: what a close has left to send.
 
 use super::{call, file, process, thread, Errno, Fd, Result};
 use std::ptr::null_mut;

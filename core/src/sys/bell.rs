@@ -1,12 +1,12 @@
 //! A bell: one end of a connection rings it, and the other end sleeps on it.
 //!
 //! A bell is a pipe that no other process can turn against this one. Each end has an open file description of its own,
-//! which does not block and both reads and writes. So a write never waits and never raises SIGPIPE, whatever the other end does
-//! to its own description: it can fill the pipe, or empty it, and so spoils its own connection. (An eventfd has one
-//! description, at which the other end could clear O_NONBLOCK.)
+//! which does not block and both reads and writes. So a write never waits and never raises SIGPIPE, whatever the other
+//! end does to its own description: it can fill the pipe, or empty it, and so spoils its own connection. (An eventfd
+//! has one description, at which the other end could clear O_NONBLOCK.)
 //!
-//! A sleeper that watches the edge of a bell need not take the rings off. Whoever waits for the level takes them off before
-//! each sleep.
+//! A sleeper that watches the edge of a bell need not take the rings off. A sleeper that waits for the level takes them
+//! off before each sleep.
 
 use super::{call, file, pipe, Errno, Fd, Result};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The system calls a thread may sleep in.
+//! The system calls in which a thread may sleep.
 //!
 //! Under the shim these are libc's own functions, because they are cancellation points. So pthread_cancel works as on
 //! plain TCP. Callers give back what they hold in destructors, because the call may be unwound: by a cancellation, or

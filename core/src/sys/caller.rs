@@ -1,7 +1,7 @@
-//! Somebody who connected to a listener of ours, to say one thing and pass one piece of memory and two bells with it.
+//! A process that connected to a listener of ours, to say one thing and pass one piece of memory and two bells with it.
 //!
-//! He may send anything, though: this thread takes nothing out of his connection, and does not close it, before it has
-//! seen that it need not wait for that ([`closing`]).
+//! It may send anything, though. This thread takes nothing out of its connection, and does not close the connection,
+//! before it has seen that it need not wait for that ([`closing`]).
 
 use super::{bell, call, closing, file, hidden, net, packet, sealed, Errno, Fd, Result};
 use std::mem::size_of;

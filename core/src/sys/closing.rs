@@ -1,8 +1,9 @@
 //! Closes what somebody else sent where the program does not wait for it.
 //!
-//! The last close of a file may take as long as whoever sent it wants: a connection with SO_LINGER waits for its peer, a
-//! file of a FUSE file system for whoever serves that. A thread that ends with the last of them closes them. There is
-//! none unless a peer that may share memory with this process sends what no library does, or lends a socket whose close may wait.
+//! The last close of a file may take as long as the sender wants: a connection with SO_LINGER waits for its peer, a
+//! file of a FUSE file system for the process that serves it. A thread that ends with the last of them closes them.
+//! There is no such thread unless a peer that may share memory with this process sends what no library does, or lends a
+//! socket whose close may wait.
 
 use super::process::{self, SignalsHeld};
 use super::{file, hidden, net, thread, Fd};

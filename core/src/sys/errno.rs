@@ -1,8 +1,8 @@
 //! The C library's errno of the calling thread. A call that succeeds leaves it as it was, so what the library does for
 //! itself must not show in it.
 //!
-//! Each call of the program looks at it, so on x86-64 it is found without another call: the C library is loaded with the
-//! program, and its errno then lies at the same distance from each thread's pointer.
+//! Each call of the program looks at it, so on x86-64 the library finds it without another call: the C library is
+//! loaded with the program, and its errno then lies at the same distance from each thread's pointer.
 
 use std::ffi::c_int;
 

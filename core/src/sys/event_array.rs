@@ -1,4 +1,4 @@
-//! The array that a program gives epoll_wait. Most often it is the kernel alone that writes to it.
+//! The array that a program gives epoll_wait. Most often the kernel alone writes to it.
 
 use super::user::{self, Access};
 use super::Result;

@@ -1,7 +1,7 @@
 //! Whether the program has signal handlers, and a way to keep them out while something is half done.
 //!
-//! A handler might else wait for what only the code that it interrupted can bring about. A program without handlers
-//! pays nothing for this.
+//! Otherwise a handler might wait for what only the code that it interrupted can bring about. A program without
+//! handlers pays nothing for this.
 
 use super::process::SignalsHeld;
 use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! Descriptors of our own in the program's table. They have high numbers, and are close-on-exec. They are noted here,
-//! so that they survive a program that closes all descriptors it does not know.
+//! Descriptors of our own in the program's table. They have high numbers, and are close-on-exec. The library notes them
+//! here, so that they survive a program that closes all descriptors it does not know.
 
 use super::{file, net, process, Fd, Result};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,10 @@
 //! A signal handler of the program may leave a call of ours by longjmp. If the call sleeps, it ends first, as when its
-//! thread is cancelled: all that it holds is given back. Then the jump goes where the program wants it.
+//! thread is cancelled: it gives back all that it holds. Then the jump goes where the program wants it.
 //!
-//! A thread sleeps below a frame of [`sleeping`]. Out of the handler it can be brought back to that frame. From there
-//! the unwinder ends the frames of this library, up to the program's own. If the code of ours that is jumped past does
-//! not sleep, the switch is told of the jump before it goes. Works on x86-64 with glibc, into whose jmp_buf this looks.
+//! A thread sleeps below a frame of [`sleeping`]. The hook of longjmp can bring it out of the handler, back to that
+//! frame. From there the unwinder ends the frames of this library, up to the program's own. If the code of ours that is
+//! jumped past does not sleep, the switch learns of the jump before it goes. This works on x86-64 with glibc, into
+//! whose jmp_buf this looks.
 
 use super::process::SignalsHeld;
 use super::thread_word;

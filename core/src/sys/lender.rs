@@ -1,5 +1,5 @@
-//! A process whose memory this one may use, because it lends it, without being used to reach what the lender could not
-//! reach itself.
+//! A process whose memory this one may use, because it lends that memory, without being used to reach what the lender
+//! could not reach itself.
 
 use super::{call, file, process, Fd};
 

@@ -1,5 +1,5 @@
-//! How much of what the kernel limits this process may still take. Each question opens, reads and closes files, and may wait
-//! for the kernel: none is for the path of data.
+//! How much of what the kernel limits this process may still take. Each question opens, reads and closes files, and may
+//! wait for the kernel. So the path of data asks none.
 
 use super::{call, file, hidden, process};
 use std::ffi::CString;

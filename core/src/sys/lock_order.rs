@@ -1,10 +1,11 @@
-//! The order of all locks that a thread may wait for, as one table. A thread that has one waits only for those behind it, so no two
-//! threads wait for each other. Debug builds check that, and end the process at a lock out of order. Others have nothing but the table.
+//! The order of all locks that a thread may wait for, as one table. A thread that has one waits only for those behind
+//! it, so no two threads wait for each other. Debug builds check that, and end the process at a lock out of order.
+//! Other builds have nothing but the table.
 //!
-//! A thread may try for a lock out of order: it does not wait for that one. A program's signal handler may interrupt a call that has
-//! locks, and call us again. Its call is judged without those ([`HookCall`]), so the order does not hold between the two.
-//! The table leaves out the locks of providers, which call nothing of ours under them, and what a thread waits for in a loop of some
-//! instructions (`Link::pushing`, `Device::polling`).
+//! A thread may try for a lock out of order: it does not wait for that one. A program's signal handler may interrupt a
+//! call that has locks, and call us again. Debug builds judge that call without those locks ([`HookCall`]), so the
+//! order does not hold between the two. The table leaves out the locks of providers, which call nothing of ours under
+//! them, and what a thread waits for in a loop of some instructions (`Link::pushing`, `Device::polling`).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};

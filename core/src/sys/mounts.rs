@@ -1,4 +1,5 @@
-//! File systems, as the kernel lists those that a process sees. Asks none of them anything: one of the network may not answer.
+//! File systems, as the kernel lists those that a process sees. This module asks none of them anything: one of the
+//! network may not answer.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
-//! Waiting where the kernel refuses poll: it takes no more descriptors than RLIMIT_NOFILE says (EINVAL), and none at all
-//! where a program sets that to 0. It limits select by nothing. And a wait that gets no memory becomes a short nap. So no
-//! wait of the library's own fails for what this process lacks.
+//! Waiting where the kernel refuses poll. poll takes no more descriptors than RLIMIT_NOFILE says (EINVAL), and none at
+//! all where a program sets that to 0. The kernel limits select by nothing. And a wait that gets no memory becomes a
+//! short nap. So no wait of the library's own fails for what this process lacks.
 
 use super::{file, net, Errno, Fd, Result};
 use smallvec::{smallvec, SmallVec};

@@ -1,7 +1,7 @@
-//! Pipes, among them the program's, which are read and written without waiting whether or not they block.
+//! Pipes, among them the program's. The library reads and writes them without waiting whether or not they block.
 //!
-//! A kernel from 6.5 on is asked by RWF_NOWAIT. One before knows that for no pipe, but its splice never waits if it is told so: the
-//! bytes go by way of a pipe of our own.
+//! It asks a kernel from 6.5 on by RWF_NOWAIT. An older kernel knows that for no pipe, but its splice never waits if it
+//! is told so: the bytes go by way of a pipe of our own.
 
 use super::file::{close, read, write};
 use super::{call, poll, Errno, Fd, Result};

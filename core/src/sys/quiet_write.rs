@@ -1,5 +1,5 @@
-//! Writes for the log, to files that are others' as well: they do not wait, and raise no signal. What would do either is not
-//! written.
+//! Writes for the log, to files that others have as well. They do not wait, and raise no signal. The library leaves out
+//! a write that would do either.
 
 use super::process::SignalsHeld;
 use super::{call, poll, Errno, Fd, Result};

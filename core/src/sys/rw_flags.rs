@@ -1,4 +1,4 @@
-//! The flags of preadv2 and pwritev2 on a socket. Of those that came later the kernel says which it has.
+//! The flags of preadv2 and pwritev2 on a socket. The kernel says which of the later ones it has.
 
 use super::{call, file, net, Errno, Result};
 use std::ffi::c_int;

@@ -1,5 +1,5 @@
-//! Room for what only passes through and is too large for a stack, which may be a signal handler's. It is no heap memory, for that
-//! may be what the handler interrupted.
+//! Room for what only passes through and is too large for a stack, which may be a signal handler's. It is no heap
+//! memory, for a handler may have interrupted the heap.
 
 use super::{file, Result};
 use std::ptr::null_mut;

@@ -1,5 +1,5 @@
-//! The TCP connections of this process's network namespace, by their states, all at once. The sockets of connections
-//! that are over, of which a busy server's host may have 100,000, are passed over in the kernel.
+//! The TCP connections of this process's network namespace, by their states, all at once. The kernel passes over the
+//! sockets of connections that are over, of which a busy server's host may have 100,000.
 
 use super::sock_diag::{open, send, QuestionHeader, SocketId, SocketQuestion, SOCK_DIAG_BY_FAMILY};
 use super::{file, net, Errno, Fd, Result};

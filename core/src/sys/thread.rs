@@ -1,4 +1,5 @@
-//! What is kept for the calling thread, in one place of its thread-local memory: its id, and notes of what it holds.
+//! What the library keeps for the calling thread, in one place of its thread-local memory: its id, and notes of what it
+//! holds.
 
 use super::{call, process};
 use std::cell::Cell;

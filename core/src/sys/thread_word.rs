@@ -1,6 +1,7 @@
-//! A word that each thread has for itself, for what every sleep needs. A `thread_local!` of a library costs a call into the
-//! dynamic linker. A library that is loaded with the program, as libsanshim.so is, may have its words at a distance from the
-//! thread pointer that is known from then on; one that is loaded later may not, and must not come here. x86-64.
+//! A word that each thread has for itself, for what every sleep needs. A `thread_local!` of a library costs a call into
+//! the dynamic linker. A library that is loaded with the program, as libsanshim.so is, may have its words at a distance
+//! from the thread pointer that is known from then on. A library that is loaded later may not, and must not use this
+//! module. It is for x86-64.
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;

@@ -1,13 +1,13 @@
-//! Debug builds check that no system call under the structure lock can wait for somebody else. A stranger who made it wait would
-//! stop every thread of the program that opens, closes or accepts.
+//! Debug builds check that no system call under the structure lock can wait for somebody else. A stranger who made it
+//! wait would stop every thread of the program that opens, closes or accepts.
 //!
-//! Some calls wait always, or as their flags say. Of others the kernel is asked: an open waits for a FIFO's other end or for a
-//! lease, a close for a socket that lingers, a connect, an accept, a read or a write on what blocks.
+//! Some calls wait always, or as their flags say. For the others the check asks the kernel: an open waits for a FIFO's
+//! other end or for a lease, a close for a socket that lingers, a connect, an accept, a read or a write on what blocks.
 //!
-//! Two kinds are not looked at. A lock of the library is waited for under this one, in an order and for a holder that lives
-//! ([`lock`](super::lock)). A call by a path, or that asks about a file, waits where a file system of the network or of a program
-//! does not answer: whoever adds one names only what is the kernel's own, or what [`folder::open_within`](super::folder::open_within)
-//! opens.
+//! The check leaves out two kinds. A thread waits for a lock of the library under this one in an order and for a holder
+//! that lives ([`lock`](super::lock)). A call by a path, or that asks about a file, waits where a file system of the
+//! network or of a program does not answer. A change that adds such a call names only what is the kernel's own, or what
+//! [`folder::open_within`](super::folder::open_within) opens.
 
 use super::lock_order::{held, LockRank};
 use std::ffi::c_int;

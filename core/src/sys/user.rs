@@ -1,8 +1,8 @@
-//! Memory that the program names in a call is checked before it is touched. A bad pointer has to be EFAULT, as from the
-//! kernel, and not the end of the program.
+//! Checks memory that the program names in a call before the library touches it. A bad pointer has to be EFAULT, as
+//! from the kernel, and not the end of the program.
 //!
-//! The kernel is asked once about a page, and its answer is believed for a while. So the check costs a few nanoseconds
-//! per call. A page that is unmapped within that while faults, as in any library.
+//! The library asks the kernel once about a page, and believes the answer for a while. So the check costs a few
+//! nanoseconds per call. A page that is unmapped within that while faults, as in any library.
 
 use super::{call, Errno, Result, PAGE};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};

@@ -1,10 +1,12 @@
-//! The folder in which the processes of one user have all their names: registry files, tables of entries, offer sockets.
+//! The folder in which the processes of one user have all their names: registry files, tables of entries, offer
+//! sockets.
 //!
-//! Any user may make names in shared memory. So a name says nothing: a folder is a user's if it belongs to him. Where
-//! somebody else took the usual name, the folder has another one, and who looks for it takes what belongs to that user.
-//! In the folder nobody else makes or removes names. A file system that somebody mounted there is no folder of anybody's: a
-//! program may serve it, which says whose it is, and need not answer. A number means one user only in the initial user namespace: in
-//! another, each without a number of his own has the same one, and has no folder.
+//! Any user may make names in shared memory. So a name says nothing: a folder is a user's if it belongs to that user.
+//! Where somebody else took the usual name, the folder has another one, and a process that looks for it takes what
+//! belongs to its user. Nobody else makes or removes names in the folder. A file system that somebody mounted there is
+//! no folder of anybody's: a program may serve it, which says to whom it belongs, and need not answer. A number means
+//! one user only in the initial user namespace. In another one all users without a number of their own have the same
+//! number, and have no folder.
 
 use super::folder::{Known, OpenedPath};
 use super::{file, folder, process, Errno, Fd, Result};

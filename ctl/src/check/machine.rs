@@ -1,4 +1,4 @@
-//! What the shim needs of this machine. Each thing is really tried.
+//! What the shim needs of this machine. The check really tries each thing.
 
 use std::os::unix::net::UnixListener;
 

@@ -1,4 +1,4 @@
-//! Tells from a program's file whether the program would load a preloaded library. Must not run it.
+//! Tells from a program's file whether the program would load a preloaded library. It never runs the program.
 
 mod elf;
 

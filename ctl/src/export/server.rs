@@ -1,8 +1,9 @@
 //! The metrics over HTTP, at an address or a Unix socket.
 //!
-//! At an address everybody of the host may come. So one who says nothing, reads nothing or comes a thousand times keeps nobody else
-//! from an answer: an exchange has a time, a request a size, and where there are many at once the oldest is hung up on
-//! ([why there is no library for it](../../../docs/decisions/the-exporter-speaks-http-itself.md)).
+//! At an address everybody of the host may come. So a client that says nothing, reads nothing or comes a thousand times
+//! keeps no other client from an answer: an exchange has a time, a request a size, and where there are many at once the
+//! server hangs up on the oldest ([why there is no library for
+//! it](../../../docs/decisions/the-exporter-speaks-http-itself.md)).
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! `sanctl top`: what connections and processes do now, second after second.
 //!
-//! Reads what processes publish, as `sanctl status` does, and shows the difference between two looks.
+//! It reads what processes publish, as `sanctl status` does, and shows the difference between two looks.
 
 mod columns;
 mod once;

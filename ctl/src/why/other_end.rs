@@ -1,4 +1,4 @@
-//! Who has the other end of a connection.
+//! Finds the process that has the other end of a connection.
 
 use sanshim_core::registry::{owner_of, Connection, Ends, Process, Provider};
 

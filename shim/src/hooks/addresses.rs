@@ -1,4 +1,5 @@
-//! Addresses in transfers. A connected stream needs none and gives none, but as the kernel does it the program's are looked at.
+//! Addresses in transfers. A connected stream needs none and gives none. But the library looks at the program's
+//! addresses as the kernel does.
 
 use libc::{c_int, msghdr, sockaddr, sockaddr_storage, socklen_t};
 use sanshim_core::sys::user::{self, Access};

@@ -1,5 +1,6 @@
 //! Asynchronous I/O: that of POSIX, which threads inside libc carry out, and that of the kernel. Neither comes through
-//! a hook, so a connection goes back to TCP before it is used so. If it cannot, the call fails with EOPNOTSUPP.
+//! a hook, so a connection goes back to TCP before a program uses it so. If the connection cannot, the call fails with
+//! EOPNOTSUPP.
 
 use super::returned;
 use crate::real::hooks;

@@ -1,7 +1,7 @@
 //! posix_spawn's file actions: which descriptors they put elsewhere, and others that come before and behind them.
 //!
-//! glibc offers no way to read them. Their layout has been the same for as long as posix_spawn exists. An action that
-//! is not known here is not guessed at.
+//! glibc offers no way to read them. Their layout has been the same for as long as posix_spawn exists. The library does
+//! not guess at an action that it does not know.
 
 use libc::{c_int, posix_spawn_file_actions_t};
 use sanshim_core::switch::exec::StandIn;

@@ -1,4 +1,4 @@
-//! longjmp in all its forms. By it signal handlers leave calls that sleep.
+//! longjmp in all its forms. Signal handlers leave calls that sleep by it.
 
 use crate::real::{libc_symbol, Symbol};
 use libc::{c_int, c_void};

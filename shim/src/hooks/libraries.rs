@@ -1,6 +1,6 @@
-//! Libraries that find libc's functions before ours: what dlopen loads with RTLD_DEEPBIND, as PHP loads its extensions, and what
-//! dlmopen loads into a namespace of its own, with a libc of its own. They may wait for, read or write connections that the
-//! program gives them past the hooks, so all are on TCP from then on.
+//! Libraries that find libc's functions before ours: what dlopen loads with RTLD_DEEPBIND, as PHP loads its extensions,
+//! and what dlmopen loads into a namespace of its own, with a libc of its own. They may wait for, read or write
+//! connections that the program gives them past the hooks. So all connections are on TCP from then on.
 
 use crate::real::libc_symbol;
 use libc::{c_char, c_int, c_long, c_void};

@@ -1,8 +1,9 @@
-//! dlsym, by which a program finds functions in libc itself (Python's ctypes, JNA). It gets the hook of a function that has one.
+//! dlsym, by which a program finds functions in libc itself (Python's ctypes, JNA). It gets the hook of a function that
+//! has one.
 //!
-//! Not where another preloaded library has that function between ours and libc. That library may have asked for libc's own to
-//! call it, and the hook would call the library again. Anybody else who asks may mean to pass by that library, and passes by
-//! the hook too: so all connections are on TCP from then on.
+//! There is an exception: another preloaded library has that function between ours and libc. That library may have
+//! asked for libc's own to call it, and the hook would call the library again. Any other caller may mean to pass by
+//! that library, and passes by the hook too. So all connections are on TCP from then on.
 
 use crate::real::{self, libc_symbol};
 use libc::{c_char, c_void};

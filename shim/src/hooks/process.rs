@@ -1,5 +1,5 @@
-//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork, but for whether it
-//! failed. For other ways to make a child it is noted that there may be one.
+//! exec, posix_spawn, seccomp and the ways out of a process. pthread_atfork sees fork, but not whether it failed. For
+//! other ways to make a child the library notes that there may be one.
 
 use super::file_actions;
 use crate::real::{hooks, libc_symbol};

@@ -1,5 +1,5 @@
-//! Signal handlers. It is noted that the program has some. Nothing about them is changed. A signal that is sent may make a
-//! signalfd ready.
+//! Signal handlers. The library notes that the program has some, and changes nothing about them. A signal that is sent
+//! may make a signalfd ready.
 
 use crate::real::hooks;
 use libc::{c_int, pid_t, sigaction as Action, sighandler_t, sigval};

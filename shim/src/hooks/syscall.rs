@@ -1,5 +1,6 @@
-//! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name, or of its own form where
-//! libc's function differs from the kernel's. What is not about descriptors of ours goes on to the kernel. Decides nothing.
+//! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name, or of its own
+//! form where libc's function differs from the kernel's. A call that is not about descriptors of ours goes on to the
+//! kernel. This module decides nothing.
 
 use super::asynchronous::prepare_submission;
 use super::batches::{recvmmsg, sendmmsg};

@@ -1,9 +1,8 @@
-//! RDMA transfers and adaptive flow control, each direction of a connection by itself: when much
-//! data is announced, advertised, read, written, or sent in messages after all (S3–S5, A3–A8,
-//! A10–A14).
+//! RDMA transfers and adaptive flow control, each direction of a connection by itself: when much data is announced,
+//! advertised, read, written, or sent in messages after all (S3–S5, A3–A8, A10–A14).
 //!
-//! The sender's half is [`Sending`], the receiver's [`Receiving`]; the caller exchanges their control
-//! messages and does the provider's operations. Must not move bytes, wait, or know a clock.
+//! The sender's half is [`Sending`], the receiver's [`Receiving`]. The caller exchanges their control messages and does
+//! the provider's operations. This room moves no bytes, does not wait, and knows no clock.
 
 mod preference;
 mod receiving;

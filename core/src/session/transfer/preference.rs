@@ -1,7 +1,7 @@
 //! Which way of sending much data is faster here, found by trying both (A2).
 //!
-//! A provider whose RDMA is a copy by the kernel (shm) may lose against two copies by the
-//! processors, and which wins differs between machines, sizes and applications. Knows no clock.
+//! A provider whose RDMA is a copy by the kernel (shm) may lose against two copies by the processors. Which one wins
+//! differs between machines, sizes and applications. This module knows no clock.
 
 use crate::session::sync::{AtomicU32, AtomicU64, Ordering};
 use std::fmt;
