@@ -21,14 +21,15 @@ type Place = (IpAddr, Result<&'static LinkPort, u64>);
 pub(super) struct Fabric {
     provider: Provider,
     ports: RankedMutex<Vec<Place>>,
-    /// Those in use once more, for who must not wait while another one is opened.
+    /// A copy of the open ports, readable without waiting for a port that is being opened.
     in_use: RankedMutex<Vec<&'static LinkPort>>,
 }
 
-/// What this process found; never freed. A fork child looks for itself: what its parent found is its parent's.
+/// What this process found. It is never freed. A fork child looks for itself, because its parent's provider is its
+/// parent's.
 static FABRIC: AtomicPtr<OnceLock<Option<Fabric>>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What there is, looked for when it is first asked for.
+/// The provider of this process. The first call looks for it.
 pub(super) fn fabric() -> Option<&'static Fabric> {
     if !source::may_exist() {
         return None;

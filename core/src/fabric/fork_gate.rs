@@ -5,8 +5,8 @@ use crate::sys::lock_order::{LockRank, RankGuard};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held for reading by who makes, changes or ends what is the process's own, and for writing over a fork: so the child
-/// finds no lock of ours, nor of a provider's, taken by a thread that it does not have.
+/// A thread that makes, changes or ends what is the process's own holds this for reading, and a fork holds it for
+/// writing. So the child finds no lock of ours, nor of a provider's, taken by a thread that it does not have.
 static FORK: RwLock<()> = RwLock::new(());
 
 /// Changes in every fork child.

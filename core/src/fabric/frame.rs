@@ -29,7 +29,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What the end publishes, and nothing else.
+    /// What the end publishes, and nothing more.
     State = 1;
     /// A message of the session: its header's four words, then its payload.
     Message = 2;
@@ -37,7 +37,7 @@ kinds! {
     Bytes = 3;
     /// The end uses the link: it looks there for what the peer sends. The connector's end is first.
     Entered = 4;
-    /// What the end sends goes over the link from that byte (8) of the stream on.
+    /// From that byte (8) of the stream on, what the end sends goes over the link.
     Turned = 5;
     /// The end will not use the link.
     Refused = 6;
@@ -49,7 +49,7 @@ kinds! {
     Written = 9;
     /// Nothing more comes from here: the link goes on at another number (2) of this host, with a cookie (16).
     Move = 10;
-    /// Nothing more comes from here: whoever moves is followed.
+    /// Nothing more comes from here. The receiver follows an end that moves.
     Moved = 11;
     /// The end sends over TCP from now on: as Answer.
     Left = 12;
@@ -113,7 +113,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(FrameKind, FrameState, &[u8]), Mal
     Ok((kind, state, payload))
 }
 
-/// What may come over a queue pair: it is nothing, or what was meant.
+/// Feeds a frame of arbitrary bytes: the link takes it for nothing, or for what it says.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
     if let Ok((kind, state, payload)) = decode(data) {

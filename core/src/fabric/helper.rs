@@ -10,7 +10,7 @@ use crate::sys::{file, hidden, poll, thread, time, Errno, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::OnceLock;
 
-/// What a descriptor in the set is about: other processes or threads, the removal of a device, anything else.
+/// The kinds of descriptors in the set: those of other processes or threads, of a device's removal, and all others.
 const KICK: u64 = 0;
 const ANY: u64 = 1;
 const REMOVAL: u64 = 2;
@@ -111,7 +111,7 @@ pub(super) fn own_mailbox() -> Option<MailboxAddress> {
     present().map(|helper| helper.mailbox.address)
 }
 
-/// True if it is to be notified of what completes at once.
+/// True if the queues are to notify the helper at once of what completes.
 pub(super) fn is_busy() -> bool {
     BUSY.load(Ordering::SeqCst)
 }
@@ -165,7 +165,7 @@ pub(super) fn notify(descriptor: Fd, does: bool) {
     }
 }
 
-/// Not any more.
+/// Takes the descriptor out of the set.
 pub(super) fn forget(descriptor: Fd) {
     if let Some(helper) = present() {
         let _ = poll::epoll_ctl(hidden::kept(helper.set), libc::EPOLL_CTL_DEL, descriptor, 0, 0);
@@ -189,12 +189,13 @@ impl Helper {
         poll::epoll_ctl(hidden::kept(self.set), libc::EPOLL_CTL_ADD, descriptor, events, tag)
     }
 
-    /// By the thread: whether it sleeps for as long as nothing is told, so that who brings it something to do wakes it.
+    /// The helper calls this. It says whether the helper sleeps until somebody tells it something. A thread that brings
+    /// it work then wakes it.
     pub(super) fn set_dormant(&self, dormant: bool) {
         self.dormant.store(dormant, Ordering::SeqCst);
     }
 
-    /// By the thread: sleeps until a descriptor tells something, or for so long (ns).
+    /// The helper calls this. It sleeps until a descriptor tells something, or for so long (ns).
     pub(super) fn sleep(&self, nap: Option<u64>) -> Told {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
         let slept = poll::epoll_wait(hidden::kept(self.set), &mut events, nap, None);

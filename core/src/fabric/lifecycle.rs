@@ -57,8 +57,8 @@ impl Forking {
     }
 }
 
-/// Before the process exits: what closed links have not delivered goes out, as long as it takes,
-/// within reason; then nobody is left to send it.
+/// Before the process exits: sends what closed links have not delivered, as long as that takes, within reason. After
+/// the exit no thread is left to send it.
 pub(crate) fn exiting() {
     background::finish(PATIENCE);
 }

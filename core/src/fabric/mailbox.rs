@@ -19,7 +19,7 @@ pub(super) type MailboxAddress = u64;
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HelperMessage {
-    /// Somebody published something, or waits.
+    /// Another process published something, or waits.
     Look,
     /// A relative wants control of a link: its peer is to come to that number with that cookie.
     Want { link: u64, invitation: Invitation },
@@ -27,7 +27,7 @@ pub(super) enum HelperMessage {
     Take { link: u64 },
 }
 
-/// Where a process waits for a connection, at a listener of its own: the number, with what cookie, and whom to tell.
+/// Where a process waits for a connection, at a listener of its own: the number, the cookie, and the mailbox to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invitation {
     /// In rdma_cm's own space.
@@ -106,7 +106,7 @@ impl Mailbox {
     pub(super) fn next(&self) -> Option<HelperMessage> {
         loop {
             let mut buffer = [0u8; ADDRESS + LONGEST];
-            // Whoever passes a descriptor has this thread of ours close it.
+            // This thread of ours closes a descriptor that somebody passes.
             let n = net::recv(hidden::kept(self.fd), &mut buffer, libc::MSG_DONTWAIT).ok()?;
             if let Some(message) = HelperMessage::decode(&buffer[ADDRESS.min(n)..n]) {
                 return Some(message);
@@ -124,14 +124,14 @@ pub(super) fn send(from: Fd, to: MailboxAddress, message: &HelperMessage) -> boo
     )
 }
 
-/// [`HelperMessage::Look`], without allocating: a signal handler may be at it.
+/// [`HelperMessage::Look`], without allocating: a signal handler may call this.
 pub(super) fn kick(from: Fd, to: MailboxAddress) -> Result<()> {
     let mut bytes = [0; 2 * ADDRESS];
     bytes[..ADDRESS].copy_from_slice(&to.to_ne_bytes());
     packet::send_to(from, &name(to), &bytes).map(drop)
 }
 
-/// By its process and those who send to it, which are of one version.
+/// The name that its process and the senders make of an address. All of them are of one version.
 fn name(address: MailboxAddress) -> Name {
     // SipHash, twice: what it was made of is not found in less than the tries that guessing takes.
     let once = |value: u64| {

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 64;
 pub(super) struct Reception {
     pub(super) port: &'static LinkPort,
     listener: Listener,
-    /// Takes the next request, or has it already; `None`: it is to be asked for.
+    /// Takes the next request, or has it already. `None`: it has to be asked for.
     next: Option<(Connector, Started)>,
 }
 
@@ -43,8 +43,8 @@ impl Reception {
         Ok((connector, started))
     }
 
-    /// The connectors of requests that came. Of very many it gives some, and [is short](Self::is_short) then: who asks again and
-    /// again does not keep the helper from everything else.
+    /// The connectors of requests that came. If there are very many it gives some, and [is short](Self::is_short) then:
+    /// a peer that asks again and again does not keep the helper from everything else.
     pub(super) fn come(&mut self) -> impl Iterator<Item = Connector> + '_ {
         std::iter::from_fn(|| self.next()).take(AT_ONCE)
     }
@@ -56,15 +56,15 @@ impl Reception {
         }
         let is_here = match &self.next {
             Some((_, Started::Done)) => true,
-            // Also where nothing was asked for: then nobody is woken for what waits.
+            // Also where nothing was asked for: then what waits wakes no thread.
             _ => self.listener.next_result()?.result.is_ok(),
         };
         let (connector, _) = self.next.take()?;
         is_here.then_some(connector)
     }
 
-    /// True if requests were not asked for, because there were very many or for want of descriptors: [`come`](Self::come) is
-    /// to be called in a while.
+    /// True if requests were not asked for, because there were very many or for want of descriptors. The helper then
+    /// calls [`come`](Self::come) in a while.
     pub(super) fn is_short(&self) -> bool {
         self.next.is_none()
     }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// Begins a request, and is all of an answer.
 pub(super) const MAGIC: [u8; 8] = *b"sanshim\x04";
 
-/// Names what a process waits for at its own listener (`sharing::invitations`); nobody else can guess it.
+/// Names what a process waits for at its own listener (`sharing::invitations`). No other process can guess it.
 pub(super) type Cookie = [u64; 2];
 
 /// What a request is for.
@@ -21,7 +21,7 @@ pub(super) enum Purpose {
     Invited(Cookie),
 }
 
-/// A cookie that nobody had before.
+/// A cookie that no process had before.
 pub(super) fn cookie() -> Cookie {
     let [a, b] = process::random();
     [a, b | 1]
@@ -38,7 +38,7 @@ fn encode_with(geometry: &Geometry, port: u16, rest: [u8; 16]) -> Vec<u8> {
     data
 }
 
-/// The request of somebody who was invited.
+/// The request of a peer that was invited.
 pub(super) fn encode_invited(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
     let mut rest = [0; 16];
     rest[..8].copy_from_slice(&cookie[0].to_le_bytes());
@@ -46,7 +46,7 @@ pub(super) fn encode_invited(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
     encode_with(geometry, 0, rest)
 }
 
-/// The request of who approaches the connector of a connection with that acceptor.
+/// The request of an end that approaches the connector of a connection with that acceptor.
 pub(super) fn encode_approach(geometry: &Geometry, acceptor: SocketAddr) -> Vec<u8> {
     let ip = match acceptor.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -84,8 +84,8 @@ pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Purpose)> {
     (geometry_of(geometry) == geometry).then_some((geometry, purpose))
 }
 
-/// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but
-/// frames has a size there.
+/// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but frames has a size
+/// there.
 pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
     let largest = (frame::LARGEST - frame::HEADER) as u32 / 64 * 64;
     let message_size = shm.message_size.min(largest);
@@ -97,7 +97,7 @@ pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
     }
 }
 
-/// What a connection request may carry: it is nothing, or what was meant.
+/// Feeds a connection request of arbitrary bytes: it is nothing, or what it says.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
     let Some((geometry, purpose)) = decode(data) else { return };

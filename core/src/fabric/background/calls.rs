@@ -3,8 +3,8 @@
 use crate::fabric::link::Link;
 use std::sync::OnceLock;
 
-/// What the helper has done where the program does not look. It holds no lock of the fabric then, so that the switch
-/// may take its own, which must be free within moments.
+/// What the helper has done for connections at which the program does not look. The helper holds no lock of the fabric
+/// then, so that the switch may take its own. The switch's locks must be free within moments.
 #[derive(Debug)]
 pub(crate) struct HelperCalls {
     /// Goes on with a connection that its peer brings back to TCP; true: once more in a moment.

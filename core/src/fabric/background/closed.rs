@@ -8,7 +8,7 @@ use crate::fabric::sharing::invitations;
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
 
-/// How long (ns) a closed link whose peer takes nothing is kept; as TCP's retransmissions.
+/// How long (ns) the helper keeps a closed link whose peer takes nothing: as long as TCP retransmits.
 const LINGER: u64 = 900_000_000_000;
 /// How long (ns) a closed link waits for control that was promised to this process.
 const ON_ITS_WAY: u64 = 60_000_000_000;
@@ -21,7 +21,8 @@ impl ClosedLink {
         self.users.as_ref().is_some_and(|users| users.are_there())
     }
 
-    /// Withdraws the wish for control; true while a relative has it, on its way here: the peer is to find somebody.
+    /// Withdraws the wish for control. True while a relative sends control to this process: the peer is to find
+    /// somebody here.
     fn look_for_control(&self) -> bool {
         self.link.withdraw_within()
             && !self.link.look_for_failure()
@@ -64,7 +65,7 @@ impl ClosedLink {
     }
 }
 
-/// Ends the closed links whose peers have everything; true if there are others.
+/// Ends the closed links whose peers have everything. True if there are others.
 pub(super) fn end_closed() -> bool {
     let mut closed = CLOSED_LINKS.lock();
     let mut over = Vec::new();

@@ -4,7 +4,7 @@ use crate::fabric::link::{ended, former_links, LinkPort};
 use crate::fabric::sharing::invitations;
 use crate::fabric::{adapters, helper, meeting};
 
-/// Ports whose devices were removed, and which links still use. The helper's.
+/// Ports whose devices were removed, and which links still use. Only the helper touches them.
 #[derive(Default)]
 pub(super) struct Retired(Vec<&'static LinkPort>);
 

@@ -15,18 +15,18 @@ use crate::fabric::sharing::invitations;
 use crate::sys::{handlers, process};
 use std::sync::Arc;
 
-/// A program that did not look for so many ticks in a row polls no more: a busy machine may keep it from its processor
-/// for one.
+/// A program that did not look for so many ticks in a row polls no more. A busy machine may keep it from its processor
+/// for one tick.
 const UNSEEN: u32 = 2;
 /// Between two looks while something goes on, in nanoseconds.
 const TICK: u64 = 10_000_000;
-/// How often it is tried, a tick apart, what somebody outside asks for.
+/// How often the helper tries what another process asks for, a tick apart.
 const ATTEMPTS: u32 = 100;
 
 /// What the helper remembers from round to round.
 #[derive(Default)]
 struct Rounds {
-    /// Nothing is to be done, and who uses connections would wake it.
+    /// Nothing is to be done, and a thread that uses connections would wake the helper.
     idle: bool,
     /// The program's looks, as of the last round, and ticks without a new one.
     looks: u32,
@@ -37,18 +37,18 @@ struct Rounds {
     longest: Option<u64>,
     /// Links whose connections go back to TCP.
     returning: Vec<Arc<Link>>,
-    /// Somebody outside may want something: so often it is tried.
+    /// Another process may want something: the helper looks so often yet.
     requests: u32,
     retired: Retired,
 }
 
-/// What the helper is for, before it is needed.
+/// Sets the helper's work, before a thread needs the helper.
 pub(in crate::fabric) fn install(calls: HelperCalls) {
     helper::install(HelperWork { run, reachable: calls.reachable });
     calls::set(calls);
 }
 
-/// What the helper thread does; never returns.
+/// The helper thread's work. It never returns.
 fn run(helper: &'static Helper) {
     process::let_library_signals_in();
     handlers::never_run_here();
@@ -90,12 +90,12 @@ impl Rounds {
                 port.device.tick();
             }
         }
-        // Who uses connections would wake it again at once.
+        // A thread that uses connections would wake the helper again at once.
         self.idle =
             program_stopped_polling && !busy && ports.iter().all(|port| port.device.is_attended());
     }
 
-    /// Tries what somebody outside asks for; true: once more in a moment.
+    /// Tries what another process asks for. True: the helper tries once more in a moment.
     fn serve_requests(&mut self) -> bool {
         let is_asked = self.requests > 0 && calls::serve_requests();
         self.requests = if is_asked { self.requests - 1 } else { 0 };
@@ -114,7 +114,7 @@ impl Rounds {
         let mut nap = Some(self.longest.map_or(TICK, |due| due.min(TICK)));
         if self.idle && !is_asked {
             helper.set_dormant(true);
-            // What there was to do before that woke nobody.
+            // The work that there was before that woke no thread.
             if !look_for_work() {
                 nap = self.longest;
             }
@@ -122,7 +122,7 @@ impl Rounds {
         helper.sleep(nap)
     }
 
-    /// What it was told beside completions.
+    /// Heeds what the helper was told beside completions.
     fn heed(&mut self, helper: &Helper, told: &Told) {
         if told.removal {
             let lost = adapters::in_use().into_iter().find(|port| port.device.take_loss());
@@ -196,8 +196,8 @@ fn catch_up(port: &LinkPort) {
     let woken = device.woken();
     device.take_notice();
     port.catch_up();
-    // Who sleeps on had the queue tell of the next completion, and this was not the one. Who was woken looks by
-    // itself.
+    // A thread that sleeps on had the queue tell of the next completion, and this was not the one. A thread that was
+    // woken looks by itself.
     if !device.is_armed()
         && device.woken() == woken
         && port.any_link(Link::has_sleeper)
@@ -207,8 +207,8 @@ fn catch_up(port: &LinkPort) {
     }
 }
 
-/// Looks whether a link has something left to do, a peer is to be told something in a moment, or nobody else is notified of
-/// what completes.
+/// True if a link has something left to do, if a peer is to learn something in a moment, or if no other thread is
+/// notified of what completes.
 fn look_for_work() -> bool {
     let _gate = no_fork();
     let has_work = |link: &Link| link.has_rest() || link.is_busy();

@@ -43,9 +43,10 @@ impl Link {
         self.body.get().map(|body| body.segment)
     }
 
-    /// The end is about to enter: where its processes find out who controls the link. Once.
+    /// The end is about to enter. Its processes find out by `controller` which of them controls the link. Called once.
     ///
     /// # Safety
+    ///
     /// `controller` is in memory that fork relatives share, and valid until the link lets go of the
     /// [`Users`](super::Users) it was closed with.
     pub(crate) unsafe fn attach(&self, controller: &Controller) {
@@ -69,7 +70,7 @@ impl Link {
         }
     }
 
-    /// The peer's end entered; false if it may not. By who takes the port's completions.
+    /// The peer's end entered. False if it may not. Called by the thread that takes the port's completions.
     pub(super) fn peer_entered(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let may = match body.role {
@@ -96,7 +97,8 @@ impl Link {
         }
     }
 
-    /// Notes that the peer's end will not use it; false if it does. By who takes the port's completions.
+    /// Notes that the peer's end will not use the link. False if it does use it. Called by the thread that takes the
+    /// port's completions.
     pub(super) fn note_refused(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let is_back = body.segment.agreement().withdraw();
@@ -117,8 +119,8 @@ impl Link {
         self.note(FrameKind::Withdraw);
     }
 
-    /// Heeds that the connector's end wants to go back; false if that makes no sense. If this end entered, its word that it
-    /// did is on its way, or there. By who takes the port's completions.
+    /// Heeds that the connector's end wants to go back. False if that makes no sense. If this end entered, its message
+    /// that it did is on its way, or there. Called by the thread that takes the port's completions.
     pub(super) fn heed_withdrawal(&self) -> bool {
         let Some(body) = self.body.get().filter(|body| body.role == Role::Acceptor) else {
             return false;

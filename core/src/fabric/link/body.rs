@@ -26,8 +26,8 @@ impl Body {
         self.segment.side(self.role.peer()).sending.0.stalled.load(Relaxed) != 0
     }
 
-    /// A stamp of what is to reach the peer, if that is all up to there: see [`SendingSide::stamp`]. What is recalled is
-    /// not; how this end ends is, unless TCP tells it.
+    /// A stamp of what the peer is to get, if it gets all up to there: see [`SendingSide::stamp`]. It leaves out what
+    /// is recalled. It includes how this end ends, unless TCP tells that.
     pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
         let [own, peer] = self.words();
         if own.recalled {
@@ -74,7 +74,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // SAFETY: whoever used the segment held the link, whose last field this is.
+        // SAFETY: a thread that used the segment held the link, whose last field this is.
         unsafe { self.segment.unmap() };
     }
 }

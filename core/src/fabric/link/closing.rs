@@ -13,7 +13,7 @@ use crate::sys::time;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::Arc;
 
-/// Who else may use a link that one process closed: its fork relatives.
+/// The processes that may still use a link which one process closed: its fork relatives.
 pub(crate) trait Users: Send {
     /// True while they do.
     fn are_there(&self) -> bool;
@@ -47,7 +47,7 @@ impl Link {
         self.close_within(users);
     }
 
-    /// [`close`](Self::close) by who keeps the process from forking.
+    /// [`close`](Self::close), called by a thread that keeps the process from forking.
     pub(in crate::fabric) fn close_within(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
         if !users.as_ref().is_some_and(|users| users.are_there()) {
             self.close_now();
@@ -61,7 +61,7 @@ impl Link {
         helper::wake();
     }
 
-    /// Nobody uses it any more: from now on every send tells of its end.
+    /// Nobody uses the link any more. From now on every send tells of its end.
     pub(in crate::fabric) fn close_now(&self) {
         if !self.closing.swap(true, SeqCst) {
             self.push(Tell::Certain);
@@ -73,7 +73,8 @@ impl Link {
         self.stage() == stage::REFUSED || self.failed.load(Acquire) || self.is_closed_by_peer()
     }
 
-    /// In a process whose copy is from a fork: lets go of it. The objects in it are the parent's, its memory is not.
+    /// Lets go of the link in a process whose copy is from a fork. The objects in it are the parent's, and its memory
+    /// is this process's.
     pub(crate) fn leave_to_parent(self: Arc<Self>) {
         if let Some(body) = self.body.get() {
             // SAFETY: nothing here uses it any more, and what would unmap it again is forgotten.
@@ -99,7 +100,7 @@ impl Link {
         }
     }
 
-    /// The end's memory goes: nothing of this process asks any more who has control. By the helper.
+    /// The end's memory goes: no thread of this process asks any more which process has control. Called by the helper.
     pub(in crate::fabric) fn forget_end(&self) {
         if let Some(body) = self.body.get() {
             body.controller.store(std::ptr::null_mut(), SeqCst);

@@ -6,8 +6,8 @@ use crate::fabric::port::PairEvent;
 use crate::sys::{process, time};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// How long another thread that takes completions is waited for: so many yields, then so many naps (ns). One that
-/// has no processor for as long was stopped.
+/// How long a thread waits for another one that takes completions: so many yields, then so many naps (ns). A thread
+/// that has no processor for as long was stopped.
 const YIELDS: u32 = 1000;
 const NAPS: u32 = 100_000;
 const NAP: u64 = 100_000;
@@ -15,7 +15,7 @@ const NAP: u64 = 100_000;
 const CATCH_UP: u32 = 1000;
 
 impl LinkPort {
-    /// Takes what has completed, unless another thread is at it (false).
+    /// Takes what has completed, unless another thread does so (false).
     #[inline]
     pub(in crate::fabric) fn poll(&self) -> bool {
         self.take(Link::heed)
@@ -28,7 +28,7 @@ impl LinkPort {
         self.poll();
     }
 
-    /// Takes what has completed by now, waiting for a thread that is at it.
+    /// Takes what has completed by now. Waits for a thread that does so already.
     pub(in crate::fabric) fn catch_up(&self) {
         for attempt in 0..YIELDS + NAPS {
             if self.poll() {
@@ -69,11 +69,11 @@ impl Link {
         }
     }
 
-    /// What completed of a queue pair of its. By who takes the port's completions.
+    /// Hands the link a completion of one of its queue pairs. Called by the thread that takes the port's completions.
     #[inline]
     fn heed(&self, number: u64, event: PairEvent<'_>) {
         if self.wire().is_none_or(|wire| wire.number() != number) {
-            // Of one that another took the place of.
+            // Another queue pair took the place of that one.
             return;
         }
         match event {

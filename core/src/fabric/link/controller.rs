@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Controller {
-    /// Of the controlling process's helper.
+    /// The mailbox of the controlling process's helper.
     mailbox: AtomicU64,
-    /// Of those who had control before; zero: nobody. The first lives longest, as a rule: it made the connection.
+    /// The mailboxes of processes that had control before; zero: none. The first process lives longest, as a rule: it
+    /// made the connection.
     before: [AtomicU64; REMEMBERED],
-    /// Of who wants control; without [`WISHED`], of who will be given it. Zero: nobody.
+    /// The mailbox of the process that wants control; without [`WISHED`], of the one that will get it. Zero: none.
     heir: AtomicU64,
     pid: AtomicU32,
     /// Not zero while it is about to exit.
@@ -30,7 +31,7 @@ pub(crate) struct Controller {
     bytes_in: AtomicU64,
 }
 
-/// How many who had control before are known.
+/// How many former controllers are known.
 const REMEMBERED: usize = 4;
 
 /// A bit that every mailbox's address has.
@@ -69,7 +70,7 @@ impl Controller {
         self.heir.store(0, SeqCst);
     }
 
-    /// Who has that mailbox wants control. False: it was promised to somebody.
+    /// The process that has that mailbox wants control. False: control was promised to another one.
     pub(in crate::fabric) fn wish(&self, own: MailboxAddress) -> bool {
         let wish = |heir| (heir & WISHED != 0 || heir == 0).then_some(own);
         self.heir.fetch_update(SeqCst, SeqCst, wish).is_ok()
@@ -91,7 +92,7 @@ impl Controller {
         let _ = self.heir.fetch_update(SeqCst, SeqCst, wish);
     }
 
-    /// True once it was promised to who has that mailbox, or given.
+    /// True once control was promised to the process that has that mailbox, or given to it.
     pub(in crate::fabric) fn is_bound_for(&self, own: MailboxAddress) -> bool {
         // In the order in which they are changed.
         self.heir.load(SeqCst) == own & !WISHED || self.mailbox.load(SeqCst) == own
@@ -105,7 +106,7 @@ impl Controller {
         }
     }
 
-    /// Those who had control before.
+    /// The mailboxes of former controllers.
     pub(in crate::fabric) fn before(&self) -> impl Iterator<Item = MailboxAddress> + '_ {
         self.before.iter().map(|one| one.load(Relaxed)).filter(|one| *one != 0)
     }
@@ -117,7 +118,7 @@ impl Controller {
         }
     }
 
-    /// Who has control. Acquire.
+    /// The mailbox of the process that has control. Acquire.
     pub(in crate::fabric) fn mailbox(&self) -> MailboxAddress {
         self.mailbox.load(Acquire)
     }
@@ -126,7 +127,7 @@ impl Controller {
         self.pid.load(Acquire)
     }
 
-    /// By who was given control.
+    /// How far both directions had come. Called by the process that got control.
     pub(in crate::fabric) fn progress(&self) -> ControlProgress {
         ControlProgress {
             next_out: self.next_out.load(Relaxed),
@@ -165,7 +166,7 @@ impl Controller {
         self.turn_known.load(Acquire) != 0
     }
 
-    /// The controlling process is about to exit: whoever wants to go on is to take control.
+    /// The controlling process is about to exit. A process that wants to go on is to take control.
     pub(in crate::fabric) fn leave(&self) {
         self.leaving.store(1, SeqCst);
     }

@@ -43,7 +43,7 @@ pub(super) struct Moving {
     pub(super) course: AtomicU32,
     /// Move or Moved was sent, or the new queue pair is not connected: nothing may be sent.
     pub(super) sealed: AtomicBool,
-    /// Where the peer is to come to; and whom to give control.
+    /// Where the peer is to come to, and the process that gets control.
     pub(super) ours: SharedTarget,
     pub(super) heir: AtomicU64,
     pub(super) heir_pid: AtomicU32,

@@ -62,14 +62,14 @@ impl Link {
         self.is_drained()
     }
 
-    /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
+    /// Closes `anchor` only when the peer has everything: TCP's end comes after the last byte.
     pub(crate) fn keep_open(&self, anchor: Fd) {
         let before = self.anchor.swap(anchor, SeqCst);
         if before >= 0 {
             hidden::close(before);
         }
         if !self.is_ours() {
-            // Who has control by now uses the connection, and so its anchor.
+            // The process that has control by now uses the connection, and so its anchor.
             self.let_anchor_go();
         }
         helper::wake_if_dormant();
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// What the helper does for it from time to time; true if there is still something to do.
+    /// The helper's work for the link, from time to time. True if there is more to do.
     pub(in crate::fabric) fn tick(&self, tell: Tell) -> bool {
         if self.is_ours() && self.controller().is_some_and(Controller::take_withdrawal) {
             self.withdraw();
@@ -105,7 +105,7 @@ impl Link {
         self.note_told_turn();
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
             self.note_delivered();
-            // For relatives that wait for what had arrived: the port was looked at before.
+            // Relatives wait for what had arrived. The caller looked at the port before.
             body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
         }
         self.progress();

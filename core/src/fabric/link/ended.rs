@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// How long (ns) a device may take to tell of all that was under way.
 const UNDER_WAY: u64 = 10_000_000;
 
-/// A link, with a queue pair that is not its own any more, and since when. That goes before the link's memory.
+/// A link, with a queue pair that is not its own any more, and since when. The queue pair goes before the link's
+/// memory.
 type Ended = (Option<Wire>, Arc<Link>, u64);
 
 static ENDED: RankedMutex<Vec<Ended>> = RankedMutex::new(LockRank::EndedLinks, Vec::new());

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 const PEERS_END: u64 = 500_000_000;
 
 impl Link {
-    /// What a program is to be told of a broken link: what TCP tells of a peer that does not answer, or
-    /// that its connection is gone.
+    /// The error that the program gets for a broken link: what TCP tells of a peer that does not answer, or that its
+    /// connection is gone.
     pub(crate) fn error(&self) -> Errno {
         match self.error.load(Relaxed) {
             e @ (libc::ETIMEDOUT | libc::EHOSTUNREACH) => Errno(e),
@@ -51,7 +51,7 @@ impl Link {
         self.tell_failed();
     }
 
-    /// To the end, or who attaches it later.
+    /// Tells the end, or leaves that to the thread that attaches the end later.
     pub(super) fn tell_failed(&self) {
         if let Some(body) = self.body.get() {
             // One that not both ends use is not needed.
@@ -98,7 +98,7 @@ impl Link {
             self.port().catch_up();
             self.fail(Error::ConnectionReset);
         }
-        // What others left to who was at it.
+        // Does what other threads left to the one that was sending.
         self.push(Tell::Due);
     }
 
@@ -109,8 +109,8 @@ impl Link {
         }
     }
 
-    /// The device is gone: the connection ends, and what was made of the device is given back. By the helper, again
-    /// while the link is there: who makes one, or dismisses it, finds it failed.
+    /// The device is gone: ends the connection, and gives back what was made of the device. Called by the helper, again
+    /// while the link is there. A thread that makes a link, or dismisses it, finds it failed.
     pub(in crate::fabric) fn lose_device(&self) {
         self.give_up(Error::DeviceRemoved);
         if self.body.get().is_none() {

@@ -20,7 +20,7 @@ const CONNECT: u64 = 1;
 const COMPLETE: u64 = 2;
 
 impl Link {
-    /// Heeds a Move that came; false if it makes no sense. By who takes the port's completions.
+    /// Heeds a Move that came. False if it makes no sense. Called by the thread that takes the port's completions.
     pub(super) fn heed_move(&self, payload: &[u8]) -> bool {
         let Some((number, cookie)) = payload.split_first_chunk() else { return false };
         let Some((a, b)) = cookie.split_first_chunk() else { return false };

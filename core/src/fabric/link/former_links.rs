@@ -8,11 +8,10 @@ use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
 use std::sync::{Arc, Weak};
 
-/// How long (ns) a queue pair is kept in whose place there is another one: its peer's last message is
-/// acknowledged by then.
+/// How long (ns) a link keeps a queue pair that another one replaced: its peer's last message is acknowledged by then.
 const REPLACED: u64 = 1_000_000_000;
 
-/// A queue pair in whose place there is another one, and since when. It ends before its link's memory.
+/// A queue pair that another one replaced, and since when. It ends before its link's memory.
 type Replaced = (Wire, Arc<Link>, u64);
 
 static REPLACED_PAIRS: RankedMutex<Vec<Replaced>> =
@@ -26,7 +25,7 @@ pub(in crate::fabric) fn after_fork_in_child() {
     std::mem::forget(std::mem::take(&mut *GIVEN.lock()));
 }
 
-/// Control of a link went to a relative, who may give it back.
+/// This process gave control of a link to a relative, which may give it back.
 pub(super) fn gave(link: &Arc<Link>) {
     let mut given = GIVEN.lock();
     given.retain(|one| one.strong_count() > 0 && !std::ptr::eq(one.as_ptr(), &**link));
@@ -39,12 +38,12 @@ pub(in crate::fabric) fn find(id: u64) -> Vec<Arc<Link>> {
     all.into_iter().filter(|one| one.id() == id).collect()
 }
 
-/// Ends a queue pair whose link goes on over another, in a moment.
+/// Ends, in a moment, a queue pair whose link goes on over another.
 pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
     REPLACED_PAIRS.lock().push((wire, link, time::now()));
 }
 
-/// Ends replaced queue pairs whose peers know by now; true if there are others. By the helper.
+/// Ends replaced queue pairs whose peers know by now. True if there are others. Called by the helper.
 pub(in crate::fabric) fn end_replaced() -> bool {
     let now = time::now();
     let over: Vec<_> =

@@ -71,7 +71,7 @@ impl CompletionTaker {
 }
 
 impl Link {
-    /// A frame came over the one in use. By who takes the port's completions.
+    /// A frame came over the queue pair in use. Called by the thread that takes the port's completions.
     pub(in crate::fabric) fn arrived(&self, bytes: &[u8]) {
         let wrong = match frame::decode(bytes) {
             Err(frame::Malformed) => Some(format!("{} bytes that are no frame", bytes.len())),
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// What may come once both ends use the link.
+    /// Applies a frame that may come once both ends use the link.
     fn apply_in_use(
         &self,
         kind: FrameKind,
@@ -130,7 +130,7 @@ impl Link {
             return Err(Wrong);
         }
         let mut news = false;
-        // SAFETY: called by who takes the port's completions, one at a time.
+        // SAFETY: the thread that takes the port's completions calls this, one at a time.
         let into = unsafe { &mut *self.into.get() };
         match kind {
             FrameKind::Message => into.take_message(body, payload)?,

@@ -47,18 +47,20 @@ impl Link {
         follows
     }
 
-    /// True while either end moves: what was published may not have reached the peer, or somebody is to get control.
+    /// True while either end moves: what was published may not have reached the peer, or a process is about to get
+    /// control.
     pub(crate) fn is_moving(&self) -> bool {
         self.course() != course::REST
     }
 
-    /// Begins to move the link to whom an invitation is of; false if that cannot be now. By the helper.
+    /// Begins to move the link to the process that sent an invitation. False if that cannot be now. Called by the
+    /// helper.
     pub(in crate::fabric) fn move_to(&self, invitation: &Invitation) -> bool {
         if self.stage() != stage::OPEN || !self.is_ours() || self.has_failed() {
             return false;
         }
         if helper::own_mailbox() == Some(invitation.mailbox) {
-            // Asked for before it came: nobody waits there any more.
+            // This process asked for control before the invitation came. No thread waits there any more.
             self.take_wish_back();
             return false;
         }
@@ -76,7 +78,7 @@ impl Link {
         true
     }
 
-    /// This process does not give control to whom it was promised.
+    /// This process does not give control to the one to which it was promised.
     pub(in crate::fabric) fn renege(&self) {
         if let Some(controller) = self.controller() {
             controller.renege();
@@ -103,14 +105,15 @@ impl Link {
         true
     }
 
-    /// Heeds a Moved that came; false if it was not asked for. By who takes the port's completions.
+    /// Heeds a Moved that came. False if this end did not ask for it. Called by the thread that takes the port's
+    /// completions.
     pub(super) fn heed_moved(&self) -> bool {
         let asked = self.change_course(course::ASKED, course::ANSWERED);
         helper::wake();
         asked
     }
 
-    /// What the helper does for a move.
+    /// The helper's work for a move.
     pub(in crate::fabric) fn progress(&self) {
         match self.course() {
             course::ANSWERED => self.hand_over(),
@@ -120,7 +123,7 @@ impl Link {
         }
     }
 
-    /// Runs `f` while nobody sends. By the helper, which afterwards has sent what was missed.
+    /// Runs `f` while no thread sends. Called by the helper, which then sends what was missed.
     pub(super) fn while_nobody_sends<T>(&self, f: impl FnOnce(&mut LinkSender) -> T) -> T {
         while self.pushing.swap(true, SeqCst) {
             process::yield_now();
@@ -137,7 +140,7 @@ impl Link {
         port.while_nobody_polls(|| unsafe { std::mem::replace(&mut *self.wire.get(), wire) })
     }
 
-    /// Ends a queue pair whose place was taken. `pushing` is held.
+    /// Ends a queue pair that another one replaced. The caller holds `pushing`.
     pub(super) fn discard(&self, out: &mut LinkSender, old: Wire) {
         helper::forget(old.connector.descriptor());
         let entered = self.port().leave(old.number());
@@ -149,12 +152,12 @@ impl Link {
         self.completed.store(self.posted.load(Relaxed), SeqCst);
     }
 
-    /// Gives control to who asked for it.
+    /// Gives control to the process that asked for it.
     fn hand_over(&self) {
         let port = self.port();
         let Some(controller) = self.controller() else { return };
         self.while_nobody_sends(|out| {
-            // Everything that came is published; taking it waits for nobody.
+            // Everything that came is published. To take it in waits for nobody.
             port.catch_up();
             let old = self.replace(port, None);
             // SAFETY: without a queue pair nothing comes.
@@ -180,7 +183,7 @@ impl Link {
                 former_links::end_later(old, own);
             }
         });
-        // Who goes on keeps TCP's end back as long as it must.
+        // The process that goes on keeps TCP's end back as long as it must.
         self.let_anchor_go();
         let _ = mailbox::kick(self.mail(), controller.mailbox());
     }

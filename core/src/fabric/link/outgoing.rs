@@ -30,7 +30,7 @@ pub(in crate::fabric) enum Tell {
     Due,
     /// Everything.
     All,
-    /// Everything, and that it has arrived is to be known.
+    /// Everything, with certainty that it has arrived.
     Certain,
 }
 
@@ -45,14 +45,14 @@ impl Tell {
 }
 
 impl Link {
-    /// Sends what is to be sent, unless another thread is at it, who then does.
+    /// Sends what is due, unless another thread is sending, which then sends it.
     pub(in crate::fabric) fn push(&self, tell: Tell) {
         if !self.is_ours() {
             return self.kick_owner();
         }
         let mut tell = tell;
         loop {
-            // Nobody sends in the stead of who is interrupted.
+            // No handler sends in the stead of the thread that it interrupts.
             let _undisturbed = Undisturbed::begin();
             if self.pushing.swap(true, SeqCst) {
                 self.again.fetch_max(tell as u32 + 1, SeqCst);
@@ -74,8 +74,8 @@ impl Link {
             self.starved.store(full, SeqCst);
             self.pushing.store(false, SeqCst);
             if full {
-                // What completed while nobody knew that somebody waits for it; and a lack of
-                // buffers that another link's sends end.
+                // Completions that came while no thread knew that another one waits for them; and a lack of buffers
+                // that another link's sends end.
                 if self.completed.load(SeqCst) != reclaimed {
                     continue;
                 }
@@ -112,7 +112,7 @@ impl Link {
         let finished = sending.finished.load(SeqCst) & FrameState::FINISHED_BITS;
         // Before the messages: those that are published later come later.
         let tail = sending.tail.load(Acquire);
-        // What the peer did not read it gets over TCP.
+        // The peer gets over TCP what it did not read.
         if !word.recalled {
             self.send_data(out, body, tail)?;
         }
@@ -167,7 +167,7 @@ impl Link {
             if left == 0 {
                 break;
             }
-            // Nobody writes there until the peer has taken the bytes.
+            // No thread writes there until the peer has taken the bytes.
             let from = ring.stretch(sent, left as usize);
             if let Some(written) = self.write(out, body, from.at(), from.length()) {
                 self.bytes_out.store(sent + written? as u64, Relaxed);
@@ -180,7 +180,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the peer what it waits for, or is to know by `tell`, if no frame did yet. `finished`: how the end ends,
+    /// Tells the peer what it waits for, or what `tell` asks for, if no frame did yet. `finished`: how the end ends,
     /// whose data was sent.
     fn send_state(
         &self,
@@ -239,8 +239,8 @@ impl Link {
         body.segment.slot(body.role, next, false).sequence() == next
     }
 
-    /// What the peer need not know at once the helper tells it in a moment, unless a frame does before: should this
-    /// process be killed, the peer is to know what it had read.
+    /// The helper tells the peer in a moment what it need not know at once, unless a frame does so before. If this
+    /// process is killed, the peer is to know what it had read.
     #[inline]
     fn have_rest_told(&self) {
         if self.has_rest() {
@@ -266,12 +266,12 @@ impl Link {
         // A handler that finds it armed relies on the look.
         let _undisturbed = Undisturbed::begin();
         if self.port().device.arm() {
-            // Not only a look: who is at it may have looked before the queue was armed.
+            // A look alone is not enough: the thread that takes completions may have looked before the queue was armed.
             self.port().catch_up();
         }
     }
 
-    /// This end published something that its peer waits for: the link is to be rung for the next as well.
+    /// This end published something that its peer waits for. The link asks to be rung for the next as well.
     pub(in crate::fabric) fn have_link_rung_again(&self) {
         if let Some(body) = self.body.get() {
             body.have_link_rung_again();

@@ -6,7 +6,7 @@ use crate::fabric::frame::{self, FrameKind, FrameState, HEADER};
 use crate::provider::interface::Flags;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Every so many inline sends one tells of its completion.
+/// One of so many inline sends tells of its completion.
 const SILENT: u32 = 8;
 
 impl Link {

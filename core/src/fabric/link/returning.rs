@@ -17,7 +17,7 @@ use crate::provider::shm::{Asked, RETURNED};
 use crate::session::DirectionState;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Of a sender's word: whether what was not read is sent again.
+/// Encodes a sender's word: whether it sends again what was not read.
 fn encode(word: DirectionState) -> [u8; 4] {
     u32::from(word.recalled).to_le_bytes()
 }
@@ -27,8 +27,9 @@ fn decode(payload: &[u8]) -> Option<bool> {
 }
 
 impl Link {
-    /// Asks the peer to send again over TCP what this end did not read, and is not going to: the segment says how far
-    /// it came. To be repeated until it [answers](Self::answer), as whoever asked may have died.
+    /// Asks the peer to send again over TCP what this end did not read, and is not going to read. The segment says how
+    /// far this end came. A caller repeats this until the peer [answers](Self::answer), as the process that asked may
+    /// have died.
     pub(crate) fn ask_again(&self) {
         if let Some(body) = self.body.get() {
             body.segment.side(body.role).receiving.0.ask(Asked::Pending);
@@ -36,8 +37,8 @@ impl Link {
         }
     }
 
-    /// What the peer answered to [`ask_again`](Self::ask_again): `None`, not yet. False: all that it sent is to be read
-    /// here.
+    /// The peer's answer to [`ask_again`](Self::ask_again): `None`, not yet. False: this end is to read here all that
+    /// the peer sent.
     pub(crate) fn answer(&self) -> Option<bool> {
         let body = self.body.get()?;
         let [_, peer] = body.words();
@@ -108,7 +109,7 @@ impl Link {
             receiving.total.store(state.total, Relaxed);
             receiving.head.store(state.head, SeqCst);
             let before = own.grant_recall();
-            // Before whoever is woken leaves, and says so.
+            // This comes before a woken thread leaves, and says so.
             self.due.fetch_or(1 << FrameKind::Answer as u32, SeqCst);
             if !before.left && !before.closed {
                 self.returns(body);

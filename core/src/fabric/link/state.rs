@@ -34,7 +34,7 @@ pub(in crate::fabric) mod stage {
     pub(in crate::fabric) const REFUSED: u32 = 3;
 }
 
-/// Private to who takes completions.
+/// Only the thread that takes completions touches this.
 pub(super) struct CompletionTaker {
     /// Number of the message that comes next.
     pub(super) message: u32,
@@ -85,12 +85,12 @@ impl Wishes {
 /// See the module.
 pub(crate) struct Link {
     pub(super) own: Weak<Link>,
-    /// What all its processes know it by.
+    /// The number by which all its processes know it.
     pub(super) id: u64,
     pub(super) port: AtomicPtr<LinkPort>,
     /// The process that controls it, if that is this one ([`generation`]).
     pub(super) owner: AtomicU32,
-    /// The process whose objects are here.
+    /// The process to which the objects here belong.
     pub(super) made_in: AtomicU32,
     /// A socket to write to helpers from.
     pub(super) mail: Fd,
@@ -104,7 +104,7 @@ pub(crate) struct Link {
     /// Kinds of frames without data that are due, as bits.
     pub(super) due: AtomicU32,
     pub(super) pushing: AtomicBool,
-    /// What a push that came too late asked for, above zero.
+    /// What a push asked for that came too late, above zero.
     pub(super) again: AtomicU32,
     /// Something could not be sent for want of room.
     pub(super) starved: AtomicBool,
@@ -138,7 +138,7 @@ unsafe impl Sync for Link {}
 unsafe impl Send for Link {}
 
 impl Link {
-    /// A link whose queue pair is not connected yet, for `connector` to connect.
+    /// A link whose queue pair is not connected yet. `connector` connects it.
     pub(in crate::fabric) fn new(
         port: &'static LinkPort,
         connector: Connector,
@@ -186,7 +186,7 @@ impl Link {
         Ok(link)
     }
 
-    /// What it is known by.
+    /// The number by which all its processes know it.
     pub(in crate::fabric) fn id(&self) -> u64 {
         self.id
     }
@@ -201,14 +201,15 @@ impl Link {
         hidden::kept(self.mail)
     }
 
-    /// The queue pair in use; `None` where this process has no control. By who holds `pushing`, or takes the port's
-    /// completions, or is the helper, which alone replaces it and with both held; or while nobody else has the link.
+    /// The queue pair in use. `None` where this process has no control. The caller holds `pushing`, takes the port's
+    /// completions, or is the helper, which alone replaces the queue pair, with both held. Or no other thread has the
+    /// link.
     pub(super) fn wire(&self) -> Option<&Wire> {
         // SAFETY: as above.
         unsafe { (*self.wire.get()).as_ref() }
     }
 
-    /// What the connection is made by. Only for the helper, and for who makes the link.
+    /// The connector of the connection. Only the helper calls this, and the thread that makes the link.
     pub(in crate::fabric) fn connector(&self) -> &Connector {
         &self.wire().expect("it has a queue pair while it is made").connector
     }
@@ -218,7 +219,7 @@ impl Link {
         &self.wire().expect("it has a queue pair while it is made").pair
     }
 
-    /// What it runs over.
+    /// The port that it runs over.
     #[inline]
     pub(in crate::fabric) fn port(&self) -> &'static LinkPort {
         // SAFETY: ports live for ever.
@@ -248,7 +249,7 @@ impl Link {
         self.owner.store(NOBODY, SeqCst);
     }
 
-    /// True in a process whose copy of the link, from a fork, holds what is another's.
+    /// True in a process whose copy of the link is from a fork, and holds what belongs to another process.
     pub(crate) fn is_inherited(&self) -> bool {
         self.made_in.load(Acquire) != generation()
     }
@@ -286,8 +287,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The last user; the queue pair's requests end with it, before its buffers are
-        // anybody else's: they are given back after it was flushed.
+        // The last user goes. The queue pair's requests end with it, before anybody else gets its buffers: the link
+        // gives these back after it has flushed the queue pair.
         if let Some(wire) = self.wire.get_mut() {
             let _ = wire.pair.flush();
         }

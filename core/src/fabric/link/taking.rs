@@ -49,11 +49,11 @@ impl Link {
 
     /// Makes the link this process's.
     fn adopt(&self, port: &'static LinkPort, wire: Wire, progress: ControlProgress) {
-        // What is here was copied by a fork, from the midst of whatever its threads did; or it is what was left
-        // when control was given away.
+        // A fork copied what is here, from the midst of whatever its threads did. Or it is left from when this process
+        // gave control away.
         let inherited = self.is_inherited();
         self.pushing.store(true, SeqCst);
-        // SAFETY: this process had no control, so nobody sends here, and nothing comes.
+        // SAFETY: this process had no control, so no thread sends here, and nothing comes.
         unsafe {
             let out = std::mem::take(&mut *self.out.get());
             let old = (*self.wire.get()).replace(wire);

@@ -38,8 +38,8 @@ impl Link {
         true
     }
 
-    /// Tells the peer's end that this one turned; true if it has heard. If not, it will in a moment. What goes over TCP after
-    /// that it does not take for bytes from before the turn.
+    /// Tells the peer's end that this one turned. True if it has heard. If not, it will in a moment. The peer does not
+    /// take what goes over TCP after that for bytes from before the turn.
     pub(crate) fn make_turn_known(&self) -> bool {
         let Some(controller) = self.controller() else { return false };
         if !self.is_ours() {

@@ -6,7 +6,7 @@ use crate::fabric::port::Sleeper;
 use crate::sys::{file, hidden};
 
 impl Link {
-    /// True if somebody sleeps on this end.
+    /// True if a thread sleeps on this end.
     pub(in crate::fabric) fn has_sleeper(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let counters = &body.segment.side(body.role).counters.0;
@@ -26,7 +26,7 @@ impl Link {
         }
     }
 
-    /// Wakes whoever sleeps on this end, of all processes.
+    /// Wakes all threads that sleep on this end, of all processes.
     pub(in crate::fabric) fn wake_all(&self) {
         if let Some(body) = self.body.get() {
             self.wake(body, true, true);
@@ -38,14 +38,14 @@ impl Link {
         (!self.is_foreign()).then(|| self.port().device.add_sleeper())
     }
 
-    /// The calling thread sleeps on its event, among other things: the helper is to be notified of what completes.
+    /// The calling thread sleeps on its event, among other things. The queue is to notify the helper of what completes.
     pub(crate) fn notify_helper(&self) {
         if !self.is_foreign() {
             self.port().device.notify_helper();
         }
     }
 
-    /// The program sleeps by other means than on the link: the helper is to be notified from now on.
+    /// The program sleeps by other means than on the link. From now on the queue is to notify the helper.
     pub(crate) fn note_awaited_elsewhere(&self) {
         if !self.is_foreign() {
             self.port().device.note_awaited_elsewhere();

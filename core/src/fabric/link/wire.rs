@@ -23,7 +23,7 @@ pub(super) struct Direct {
     pub(super) offered: AtomicBool,
 }
 
-/// What is registered; private to who sends. Outlives the queue pair.
+/// The registered memory. Only the sending thread touches it. It outlives the queue pair.
 #[derive(Default)]
 pub(super) struct Rings {
     /// Our send buffer; `Some(None)`: it cannot be registered.
@@ -32,7 +32,7 @@ pub(super) struct Rings {
     pub(super) theirs: Option<(MemoryRegion, u32)>,
 }
 
-/// What completions know a queue pair by, as long as that is there.
+/// The number by which completions know a queue pair, as long as that is there.
 struct Number {
     value: u64,
     port: &'static LinkPort,
@@ -52,7 +52,8 @@ pub(in crate::fabric) struct Wire {
     pub(super) connector: Connector,
     /// What either end may write of the other's memory.
     pub(super) direct: Direct,
-    /// What is registered: after the queue pair, before the memory. Private to who sends.
+    /// The registered memory. It goes after the queue pair and before the memory itself. Only the sending thread
+    /// touches it.
     rings: UnsafeCell<Rings>,
 }
 
@@ -73,14 +74,14 @@ impl Wire {
         Ok(Wire { pair, number, connector, direct, rings })
     }
 
-    /// What completions know the link by.
+    /// The number by which completions know the link.
     pub(super) fn number(&self) -> u64 {
         self.number.value
     }
 
-    /// Takes in what tells of the end; true if the connection has ended, whoever ended it.
+    /// Takes in what tells of the end. True if the connection has ended, whichever end ended it.
     pub(super) fn look_for_end(&self) -> bool {
-        // What tells of the end is taken in here.
+        // This takes in what tells of the end.
         let _ = self.connector.next_result();
         let awaits = self.connector.notify_disconnect(END);
         !matches!(awaits, Ok(Started::Pending) | Err(Error::InvalidParameter))
@@ -92,7 +93,7 @@ impl Wire {
         let _ = self.pair.flush();
     }
 
-    /// What is registered.
+    /// The registered memory.
     #[allow(clippy::mut_from_ref, reason = "one at a time has the sender's part")]
     pub(super) fn rings(&self, _: &mut LinkSender) -> &mut Rings {
         // SAFETY: the caller has the link's `Sender`, of which there is one, and keeps one result at a time.

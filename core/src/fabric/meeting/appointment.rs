@@ -30,7 +30,7 @@ impl Parties {
     }
 }
 
-/// What both threads know. The one who lets go of it last dismisses a link that nobody took.
+/// What both threads know. The thread that lets go of it last dismisses a link that no thread took.
 pub(super) struct Appointment {
     pub(super) parties: Parties,
     pub(super) geometry: Geometry,
@@ -60,7 +60,7 @@ impl Appointment {
         Some(result)
     }
 
-    /// By a thread of the program: nobody waits for it any more.
+    /// A thread of the program calls this: it waits no more.
     pub(super) fn call_off(&self) {
         self.is_wanted.store(false, Release);
     }
@@ -80,7 +80,7 @@ impl Appointment {
         self.result.get().is_some()
     }
 
-    /// False once nobody waits for it any more.
+    /// False once no thread waits for it any more.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Acquire)
     }

@@ -53,7 +53,7 @@ impl Approach {
         Approach { appointment, port, attempts: 0, due: 0, under_way: None }
     }
 
-    /// When (clock, ns) it is to be looked at although nothing happened.
+    /// When (clock, ns) the helper is to look at it although nothing happened.
     pub(super) fn due(&self) -> u64 {
         self.due
     }

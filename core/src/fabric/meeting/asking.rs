@@ -9,22 +9,22 @@ use crate::provider::shm::Geometry;
 use crate::reason::Reason;
 use std::sync::Arc;
 
-/// What came of it so far.
+/// What has come of a meeting so far.
 pub(crate) enum MeetingOutcome {
     /// Nothing.
     NotYet,
     /// A link that stands, and has a segment. It is the caller's to use, or to refuse.
     Link(Arc<Link>),
-    /// Nobody is there, or cannot be reached.
+    /// No end is there, or none can be reached.
     Nobody(Reason),
 }
 
-/// A thread of the program's hold on it. Who lets go of it waits no more.
+/// A thread's hold on a meeting. A thread that lets go of it waits no more.
 pub(crate) struct Meeting(Option<Arc<Appointment>>);
 
 impl Meeting {
-    /// Has the helper look for the other end. `None`: there is no helper. By who keeps the process from forking, as he
-    /// who lets go of it.
+    /// Has the helper look for the other end. `None`: there is no helper. The caller keeps the process from forking,
+    /// and does so when it lets go of the meeting.
     pub(crate) fn arrange(parties: Parties, geometry: Geometry) -> Option<Self> {
         if !helper::start() {
             return None;
@@ -38,7 +38,7 @@ impl Meeting {
         Some(Meeting(Some(appointment)))
     }
 
-    /// What came of it by now. Cheap.
+    /// What has come of it by now. This is cheap.
     pub(crate) fn look(&self) -> MeetingOutcome {
         let Some(appointment) = &self.0 else { return MeetingOutcome::NotYet };
         match appointment.take() {

@@ -30,7 +30,7 @@ pub(super) struct Listening {
 
 impl Listening {
     fn open(port: &'static LinkPort, at: SocketAddr) -> Result<Self, Error> {
-        // What a link needs, it is to have before anybody comes.
+        // A link has what it needs before a peer comes.
         port.prepare()?;
         let reception = Reception::open(port, at, BACKLOG)?;
         helper::watch(reception.descriptor());
@@ -131,8 +131,9 @@ fn accept(
     }
 }
 
-/// Listens for those that are not listened for yet, as far as there is room. True if another process has the number of
-/// one of them, whose own connection has that port as well: it is to be tried again in a while.
+/// Listens for connections for which nothing listens yet, as far as there is room. True if another process has the
+/// number of one of them, because a connection of its own has that port as well. The helper then tries again in a
+/// while.
 pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) -> bool {
     let mut again = false;
     awaited.retain_mut(|one| {
@@ -164,7 +165,7 @@ pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>)
     again
 }
 
-/// Looks who came, and goes on with those that did.
+/// Looks which peers came, and goes on with them.
 pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) {
     for Listening { at, reception } in listening.iter_mut() {
         for connector in reception.come() {
@@ -178,7 +179,7 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
     listening.retain(|open| awaited.iter().any(|one| one.at() == open.at));
 }
 
-/// Whom a request at `at` is for, and how the segments are to be divided.
+/// The connection that a request at `at` is for, and how the segments are to be divided.
 fn find<'a>(
     awaited: &'a mut [Awaited],
     at: SocketAddr,

@@ -11,7 +11,7 @@ use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
 use std::sync::Arc;
 
-/// What was asked for and the helper has not seen. To be held for moments.
+/// What threads asked for and the helper has not seen. A thread holds the lock for moments only.
 static ASKED: RankedMutex<Vec<Arc<Appointment>>> = RankedMutex::new(LockRank::Asked, Vec::new());
 /// The helper's.
 static STATE: RankedMutex<State> = RankedMutex::new(
@@ -40,7 +40,7 @@ pub(in crate::fabric) fn after_fork_in_child() {
     std::mem::forget(std::mem::take(&mut state.approaches));
 }
 
-/// What the helper does; true if it is to look again in a while, whatever happens.
+/// The helper's work. True if the helper is to look again in a while, whatever happens.
 pub(in crate::fabric) fn progress() -> bool {
     let fresh = std::mem::take(&mut *ASKED.lock());
     let mut state = STATE.lock();
@@ -62,7 +62,7 @@ pub(in crate::fabric) fn next_due() -> Option<u64> {
     Some(due.saturating_sub(time::now()).max(100_000))
 }
 
-/// A port is retired: nobody is met there any more.
+/// A port is retired: no end meets another there any more.
 pub(in crate::fabric) fn retire(port: &'static LinkPort) {
     let mut state = STATE.lock();
     let is_its = |other: &LinkPort| std::ptr::eq(other, port);

@@ -32,7 +32,7 @@ pub(in crate::fabric) enum PairEvent<'a> {
     Failed(Error),
 }
 
-/// What completions are taken with.
+/// The buffers into which completions are taken.
 struct Intake {
     queue: CompletionQueue,
     shared: SharedReceiveQueue,
@@ -40,9 +40,9 @@ struct Intake {
     receives: Option<Block>,
 }
 
-/// See the module. Never freed. `T` is whom completions are for: a link.
+/// See the module. A port is never freed. `T` is what completions are for: a link.
 pub(in crate::fabric) struct Port<T> {
-    /// What it is over.
+    /// The device that it is over.
     pub(in crate::fabric) device: Device,
     /// Held to take completions, and to change the list.
     polling: AtomicBool,
@@ -149,7 +149,7 @@ impl<T> Port<T> {
         Some(Polling { polling: &self.polling, _undisturbed: undisturbed })
     }
 
-    /// Runs `f` with the links, waiting for whoever has them.
+    /// Runs `f` with the links. Waits for a thread that has them.
     fn with_links<R>(&self, f: impl FnOnce(&mut Places<T>) -> R) -> R {
         let _polling = loop {
             match self.begin() {
@@ -161,7 +161,7 @@ impl<T> Port<T> {
         f(unsafe { &mut *self.links.get() })
     }
 
-    /// Runs `f` while nobody takes completions.
+    /// Runs `f` while no thread takes completions.
     pub(in crate::fabric) fn while_nobody_polls<R>(&self, f: impl FnOnce() -> R) -> R {
         self.with_links(|_| f())
     }
@@ -201,8 +201,8 @@ impl<T> Port<T> {
         all.iter().for_each(&mut each);
     }
 
-    /// Takes what had completed when this began, and tells whom it is for of which queue pair, unless another thread is at it
-    /// (false). A peer that sends without end does not keep the caller: what comes meanwhile is the next look's.
+    /// Takes what had completed when this began, and tells each link of which queue pair, unless another thread does so
+    /// (false). A peer that sends without end does not keep the caller: the next look takes what comes meanwhile.
     #[inline]
     pub(in crate::fabric) fn take(&self, mut tell: impl FnMut(&T, u64, PairEvent<'_>)) -> bool {
         let Some(_polling) = self.begin() else { return false };

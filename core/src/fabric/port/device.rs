@@ -38,7 +38,7 @@ pub(in crate::fabric) struct Device {
     pub(in crate::fabric) local: IpAddr,
     /// What it can do.
     pub(in crate::fabric) limits: Limits,
-    /// Until it was removed, and nobody is using it.
+    /// There until the device was removed, and no thread uses them.
     objects: UnsafeCell<Option<Objects>>,
     /// Calls that use them at the moment.
     users: AtomicU32,
@@ -59,11 +59,11 @@ pub(in crate::fabric) struct Device {
     woken: AtomicU32,
     /// The queue tells of the next completion.
     armed: AtomicBool,
-    /// Whom it tells.
+    /// The threads that the queue's notification wakes.
     pub(super) notification: Notification,
 }
 
-// SAFETY: `objects` are changed only once nobody uses them; all else may be used by any thread.
+// SAFETY: `objects` change only once no thread uses them. Any thread may use all else.
 unsafe impl Sync for Device {}
 // SAFETY: as above.
 unsafe impl Send for Device {}
@@ -106,11 +106,12 @@ impl Device {
         })
     }
 
-    /// Runs `f` with the objects. Waits for nobody, so that a signal handler may.
+    /// Runs `f` with the objects. Waits for no thread, so that a signal handler may call this.
     fn using<T>(&self, f: impl FnOnce(&Objects) -> ProviderResult<T>) -> ProviderResult<T> {
         // Before the look, as `is_used` looks after `retire`.
         self.users.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: taken away only once nobody uses it and everybody who comes finds it retired.
+        // SAFETY: they are taken away only once no thread uses them, and every thread that comes finds the device
+        // retired.
         let objects =
             (!self.is_retired()).then(|| unsafe { &*self.objects.get() }).and_then(Option::as_ref);
         let result = objects.ok_or(Error::DeviceRemoved).and_then(f);
@@ -157,11 +158,11 @@ impl Device {
     /// It is retired and was seen not to be [used](Self::is_used) since.
     pub(super) unsafe fn close(&self) {
         drop(self.pool.close());
-        // SAFETY: nobody uses it, and nobody will.
+        // SAFETY: no thread uses the objects, and none will.
         drop(unsafe { (*self.objects.get()).take() });
     }
 
-    /// Largest send whose bytes are taken at once.
+    /// The largest send whose bytes the device takes at once.
     pub(in crate::fabric) fn inline(&self) -> usize {
         self.limits.max_inline.min(INLINE) as usize
     }
@@ -243,7 +244,7 @@ impl Device {
         }
     }
 
-    /// True if nothing is to be waited for, or the queue will tell of it.
+    /// True if a thread need not wait for anything, or the queue will tell of it.
     pub(in crate::fabric) fn is_armed(&self) -> bool {
         self.is_retired()
             || !self.prepared.load(Ordering::Acquire)

@@ -22,7 +22,7 @@ pub(in crate::fabric) struct Block {
     region: Option<MemoryRegion>,
 }
 
-// SAFETY: memory that no reference claims; who uses which buffer is the owner's matter.
+// SAFETY: memory that no reference claims. The owner knows which thread uses which buffer.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -124,7 +124,7 @@ impl Pool {
         None
     }
 
-    /// Adds some. Registers while nobody has to wait for the pool.
+    /// Adds some buffers. Registers them while no thread has to wait for the pool.
     pub(super) fn grow(&self, adapter: &Adapter) -> ProviderResult<()> {
         let block = Block::new(adapter, STEP)?;
         let added = self.with(|inner| {
@@ -136,7 +136,7 @@ impl Pool {
             inner.blocks.push(block);
             None
         });
-        // What found no place is given back outside.
+        // The adapter gives back, outside of the lock, what found no place.
         added.map(drop).ok_or(Error::InsufficientResources)
     }
 

@@ -72,7 +72,7 @@ impl Device {
     #[cold]
     fn notify(&self, program: bool) {
         let notification = &self.notification;
-        // Who is in here in a handler interrupted nobody who is.
+        // A handler that is in here interrupted no thread that is.
         let _held = SignalsHeld::new();
         let _changing = notification.changing.lock();
         if notification.is_programs.swap(program, SeqCst) != program {
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// True if somebody is told of what completes from now on, if anything may.
+    /// True if a thread is told from now on of what completes, if anything may complete.
     pub(in crate::fabric) fn is_attended(&self) -> bool {
         self.is_armed() && (self.is_retired() || self.notification.is_helpers())
     }
@@ -100,7 +100,7 @@ impl Device {
 #[derive(Clone, Copy)]
 pub(crate) struct Sleeper {
     device: &'static Device,
-    /// The process that it is of: in a child that a handler forked it is nobody.
+    /// The process to which it belongs. A child that a handler forked has another number.
     generation: u32,
 }
 
@@ -120,7 +120,7 @@ impl Sleeper {
         if notification.is_helpers() {
             self.device.notify(true);
         }
-        // Who came meanwhile relies on the helper.
+        // A thread that came meanwhile relies on the helper.
         notification.has_one_sleeper().then_some(Notified(self))
     }
 }

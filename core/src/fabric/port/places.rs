@@ -46,19 +46,19 @@ impl<T> Places<T> {
         }
     }
 
-    /// Whose it is from now on.
+    /// Gives the place to a link.
     pub(super) fn enter(&mut self, number: u64, link: &Arc<T>) {
         if let Some(place) = self.place(number) {
             place.link = Some(link.clone());
         }
     }
 
-    /// Nobody's from now on.
+    /// Takes the place away from its link.
     pub(super) fn leave(&mut self, number: u64) -> Option<Arc<T>> {
         self.place(number)?.link.take()
     }
 
-    /// Whose it is.
+    /// The link that has the place.
     #[inline]
     pub(super) fn get(&self, number: u64) -> Option<&T> {
         let place = self.all.get(number as u32 as usize)?;

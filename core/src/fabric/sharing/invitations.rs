@@ -32,7 +32,7 @@ struct State {
     early: Vec<Early>,
 }
 
-/// A peer, to whom it came, and with what cookie.
+/// A peer that came, with its cookie, and the port to which it came.
 type Early = (&'static LinkPort, Cookie, Connector);
 
 /// Control of a link.
@@ -51,15 +51,15 @@ pub(in crate::fabric) fn after_fork_in_child() {
     std::mem::forget(std::mem::take(&mut state.early));
 }
 
-/// Where a relative's link is to come to, whose adapter has the address `local`: this process wants control of
-/// it.
+/// Invites a peer to the adapter that has the address `local`: this process wants control of a relative's link, which
+/// is to come there.
 pub(in crate::fabric) fn invite(link: &Arc<Link>, local: IpAddr) -> Option<Invitation> {
     let _held = SignalsHeld::new();
     let _gate = no_fork();
     invite_within(link, local)
 }
 
-/// [`invite`] by who keeps the process from forking.
+/// [`invite`], called by a thread that keeps the process from forking.
 pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Option<Invitation> {
     let known = STATE.lock().expected.iter_mut().find(|one| one.is_of(link)).map(|one| {
         one.since = time::now();
@@ -68,7 +68,7 @@ pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Optio
 
     let port = adapters::fabric()?.port(local)?;
     let (_, mailbox) = helper::mailbox()?;
-    // What it needs, it is to have before anything is asked for.
+    // The link has what it needs before this process asks for anything.
     port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
     let mut state = STATE.lock();
     let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
@@ -110,14 +110,14 @@ impl Expected {
     }
 }
 
-/// A port is retired: nobody comes there any more. By the helper.
+/// A port is retired: no peer comes there any more. Called by the helper.
 pub(in crate::fabric) fn retire(port: &'static LinkPort) {
     let mut state = STATE.lock();
     state.listening.retain(|one| !std::ptr::eq(one.port, port));
     state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
 }
 
-/// What the helper, whose mailbox that is, does; true if something is under way.
+/// The work of the helper whose mailbox that is. True if something is under way.
 pub(in crate::fabric) fn progress(mailbox: MailboxAddress) -> bool {
     let mut state = STATE.lock();
     let state = &mut *state;
@@ -133,7 +133,7 @@ pub(in crate::fabric) fn progress(mailbox: MailboxAddress) -> bool {
 }
 
 impl State {
-    /// Puts those who were expected to those that `came`.
+    /// Hands the peers that `came` to those that expected them.
     fn take_requests(&mut self, came: &mut Vec<Early>) {
         for one in &mut self.listening {
             let port = one.port;

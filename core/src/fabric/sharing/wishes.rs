@@ -12,14 +12,15 @@ use crate::sys::process::SignalsHeld;
 use crate::sys::time;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
-/// its adapter cost more than a few kicks.
+/// How often a relative uses a link through the process that controls it, before it takes control itself. A queue pair
+/// and its adapter cost more than a few kicks.
 const OFTEN: u32 = 32;
 /// How soon (ns) control is asked for again.
 const AGAIN: u64 = 50_000_000;
 
 impl Link {
-    /// In a relative that uses the link: takes control if it does so often, or nobody else will have it.
+    /// Called in a relative that uses the link. It takes control if it does so often, or if no other process will have
+    /// it.
     #[cold]
     pub(super) fn want(&self) {
         let Some(controller) = self.controller() else { return };
@@ -60,7 +61,7 @@ impl Link {
         }
         if !controller.is_leaving() {
             controller.leave();
-            // Whoever sleeps, of all processes.
+            // All threads that sleep, of all processes.
             self.wake_all();
         }
         let (now, asked) = (time::now(), self.wishes.asked_at.load(Relaxed));
@@ -89,7 +90,7 @@ impl Link {
         self.ask(controller, invitations::invite_within(&own, self.port().device.local));
     }
 
-    /// Asks who has control for it.
+    /// Asks the process that has control for it.
     fn ask(&self, controller: &Controller, invitation: Option<Invitation>) {
         if let Some(invitation) =
             invitation.filter(|invitation| controller.wish(invitation.mailbox))
@@ -102,8 +103,8 @@ impl Link {
         }
     }
 
-    /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
-    /// somebody here.
+    /// This process asks for control no more. True if control was promised to it, or given, and so comes: the peer is
+    /// to find somebody here.
     pub(crate) fn withdraw_wish(&self) -> bool {
         self.wishes.asks_no_more.store(true, SeqCst);
         let _held = SignalsHeld::new();
@@ -111,7 +112,7 @@ impl Link {
         self.withdraw_within()
     }
 
-    /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
+    /// [`withdraw_wish`](Self::withdraw_wish), called by a thread that keeps the process from forking.
     pub(in crate::fabric) fn withdraw_within(&self) -> bool {
         if self.wishes.asked_at.load(SeqCst) == 0 {
             return false;
