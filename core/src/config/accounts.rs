@@ -21,7 +21,7 @@ impl Account {
     /// One of a list in a variable: digits alone are a number.
     pub(super) fn of_text(text: &str) -> Account {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // One with too many digits is no number of anybody's.
+        // A number with too many digits belongs to no user.
         let number = is_number.then(|| text.parse().unwrap_or(i64::MAX));
         number.map_or_else(|| Account::Name(text.to_owned()), Account::Number)
     }
@@ -62,7 +62,7 @@ impl Account {
             })?,
         };
         let is_it = |number: &str| number.parse() == Ok(group);
-        // Of a member that has no line the number is not known.
+        // The number of a member that has no line is not known.
         let named = lines(groups)
             .filter(|fields| fields.get(2).is_some_and(|number| is_it(number)))
             .flat_map(|fields| fields.get(3).map_or("", |names| names).split(','))

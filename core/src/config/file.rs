@@ -153,7 +153,8 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// Opens a rules file that nobody named: it has to be a file, and this user's or root's. `None` if it is another user's.
+/// Opens a rules file that no variable named: it has to be a file, and belong to this user or root. `None` if it is
+/// another user's.
 fn open_unnamed(path: &Path) -> io::Result<Option<fs::File>> {
     // A pipe would make the program wait.
     let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;

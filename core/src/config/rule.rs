@@ -26,7 +26,7 @@ pub(super) enum Roles {
     Both,
 }
 
-/// A rule that concerns this program. What is `None` matches everything.
+/// A rule that concerns this program. A field that is `None` matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) roles: Roles,

@@ -111,7 +111,7 @@ fn may_write(folder: &Path) -> std::io::Result<()> {
 
 fn open(path: &Path, flags: i32) -> std::io::Result<Fd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // A named pipe makes nobody wait, neither here nor for its reader.
+    // Neither this process nor a named pipe's reader waits.
     let flags = flags
         | libc::O_WRONLY
         | libc::O_APPEND

@@ -28,7 +28,7 @@ enum Way {
     File,
     /// Standard error, a pipe or a device.
     Stream,
-    /// Standard error, a socket to who keeps the log, as systemd has one.
+    /// Standard error, a socket to the program that keeps the log, as systemd has one.
     Socket,
 }
 
@@ -90,7 +90,7 @@ impl Sink {
         }
         let whole = &bytes[..bytes.len().min(quiet_write::WHOLE)];
         let _ = match self.way {
-            // Nobody waits for it, and it raises nothing.
+            // A write there waits for nobody, and raises no signal.
             Way::Named | Way::File
                 if status.st_mode & libc::S_IFMT == libc::S_IFREG && limit == u64::MAX =>
             {
@@ -103,7 +103,7 @@ impl Sink {
         true
     }
 
-    /// What is found at the number, if that still is the file of the start, as far as anybody can tell.
+    /// The file at that number, if it still is the file of the start, as far as the library can tell.
     fn found(&self, fd: Fd) -> Option<libc::stat> {
         let found =
             |fd| file::stat(fd).ok().filter(|status| (status.st_dev, status.st_ino) == self.file);

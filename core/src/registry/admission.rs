@@ -29,7 +29,7 @@ pub(super) struct Admission {
 pub struct Admitted {
     /// The user that the process was started as.
     pub started_as: u32,
-    /// Those that its configuration allows; `None` if they are too many to be published.
+    /// Users that its configuration allows; `None` if they are too many to be published.
     pub users: Option<Vec<u32>>,
     /// The folder that its configuration names, by its path there.
     pub folder: Option<PathBuf>,

@@ -9,7 +9,7 @@ use super::reader::{Connection, Process};
 
 /// Its place: the process's, and its own among the process's.
 type At = (usize, usize);
-/// Those of some addresses, each with its process's network namespace.
+/// The ends with some addresses, each with its process's network namespace.
 type Found = Vec<(Option<u64>, At)>;
 /// Its own and its peer's. Processes that share an end have the same.
 type Addresses = (SocketAddr, SocketAddr);
@@ -21,7 +21,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Of these processes.
+    /// The ends of these processes.
     pub fn of(processes: &[Process]) -> Ends {
         let mut ends = Ends { by_addresses: HashMap::new(), by_session: HashMap::new() };
         for (at, process) in processes.iter().enumerate() {

@@ -77,7 +77,7 @@ events! {
 }
 
 impl Event {
-    /// True if it can happen many times a second. It is then noted only while somebody follows.
+    /// True if it can happen many times a second. The process then notes it only while a reader follows.
     pub(super) const fn is_frequent(self) -> bool {
         matches!(
             self,

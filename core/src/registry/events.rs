@@ -56,7 +56,7 @@ pub(super) struct EventProgress {
     pub(super) noted: AtomicU64,
     /// A bit for each page of the ring that has memory.
     pages: AtomicU64,
-    /// Somebody follows until then (monotonic clock, ns). Written by `sanctl`.
+    /// A reader follows until then (monotonic clock, ns). `sanctl` writes this.
     pub(super) followed_until: AtomicU64,
 }
 

@@ -22,7 +22,7 @@ pub struct Follower {
     next: u64,
 }
 
-/// What one read gave.
+/// The events of one read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// The events, oldest first.
@@ -32,9 +32,10 @@ pub struct Events {
 }
 
 impl Follower {
-    /// Of the process that publishes there.
+    /// Follows the process that publishes there.
     ///
     /// # Errors
+    ///
     /// When the file cannot be opened, or is not of this version.
     pub fn of(place: &RegistryPlace) -> io::Result<Follower> {
         // Only a reader that may write there can ask for frequent events.
@@ -52,9 +53,10 @@ impl Follower {
         Ok(())
     }
 
-    /// What happened since it was read last.
+    /// The events since the last read.
     ///
     /// # Errors
+    ///
     /// When the file cannot be read, or makes no sense any more.
     pub fn read(&mut self) -> io::Result<Events> {
         let noted = self.header()?.events.noted.load(Ordering::Relaxed);

@@ -66,8 +66,8 @@ pub(super) fn status_of(path: &CStr) -> io::Result<libc::stat> {
     status(&fd)
 }
 
-/// Holds the file for as long as anybody has this opened file, or a mapping of it, be its descriptors closed. Fails where
-/// somebody else holds it.
+/// Holds the file for as long as any process has this opened file, or a mapping of it, even without a descriptor. Fails
+/// where another process holds it.
 pub(super) fn hold(fd: &OwnedDescriptor) -> io::Result<()> {
     let lock = whole_file(libc::F_WRLCK);
     // SAFETY: the kernel reads one struct flock.
@@ -76,7 +76,7 @@ pub(super) fn hold(fd: &OwnedDescriptor) -> io::Result<()> {
         .map_err(os)
 }
 
-/// Whether somebody [holds](hold) a file, in whichever namespaces they are.
+/// True if some process [holds](hold) a file, in whichever namespaces it is.
 pub(super) fn is_held(fd: i32) -> io::Result<bool> {
     let mut lock = whole_file(libc::F_RDLCK);
     // SAFETY: the kernel reads and writes one struct flock.

@@ -15,7 +15,7 @@ use crate::reason::Reason;
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
 pub(crate) const VERSION: u32 = 5;
-/// Connections that a process can publish. Any more use the spare slot, which nobody sees.
+/// Connections that a process can publish. Further ones use the spare slot, which nobody sees.
 pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, which is one page.
 pub(super) const HEADER_SIZE: usize = size_of::<RegistryHeader>();
@@ -61,7 +61,7 @@ pub(super) struct RegistryHeader {
     pub(super) helper: AtomicU64,
     /// How many events were noted, and who follows them.
     pub(super) events: EventProgress,
-    /// What connections have counted that are closed.
+    /// The counts of connections that are closed.
     pub(super) closed: Closed,
     /// Bytes of memory that segments have or may touch, and that they may have: 0 where nothing limits them.
     pub(super) budget: [AtomicU64; 2],

@@ -20,7 +20,7 @@ use crate::sys::folder;
 
 /// Where each has it.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// What a mount that may be read has as its type.
+/// The type of a mount that the caller may read.
 const TMPFS: i64 = 0x0102_1994;
 /// So many names are looked at in each folder of the caller's shared memory, and in all of another one.
 pub(super) const MOST_NAMES: usize = 16_384;
@@ -40,7 +40,7 @@ pub(super) struct SharedFolder {
 pub(super) struct Mounts {
     /// The shared memory of each mount namespace.
     of: HashMap<u64, FolderIdentity>,
-    /// Those that are not the caller's, each once.
+    /// The memories of other mount namespaces, each once.
     pub(super) others: Vec<SharedFolder>,
     /// Why some cannot be looked at, and of which process.
     pub(super) problems: Vec<(u32, io::Error)>,
@@ -55,7 +55,7 @@ impl Mounts {
         }
         let mut failed = HashMap::new();
         for pid in all() {
-            // Of a process that may not be looked at nothing is told.
+            // A process that the caller may not look at tells nothing.
             let Some(namespace) = namespace_of(pid, "mnt") else { continue };
             if found.of.contains_key(&namespace) {
                 continue;
@@ -117,10 +117,11 @@ impl SharedFolder {
     }
 }
 
-/// Device and inode of a folder in the root of a process; `None` is the caller. Follows no symbolic link in another's. Whoever
-/// asks knows that the path is on no file system of the network.
+/// Device and inode of a folder in the root of a process. `None` is the caller. This follows no symbolic link in
+/// another's root. The caller knows that the path is on no file system of the network.
 ///
 /// # Errors
+///
 /// The kernel's, where there is no such folder or the caller may not look.
 pub fn identity_of(pid: Option<u32>, path: &Path) -> io::Result<(u64, u64)> {
     let found = match pid {
@@ -135,7 +136,7 @@ pub fn identity_of(pid: Option<u32>, path: &Path) -> io::Result<(u64, u64)> {
     }
 }
 
-/// What has that path in the root of a process, without opening it.
+/// Finds what has that path in the root of a process, without opening it.
 fn find_in(pid: u32, path: &Path) -> io::Result<File> {
     let below = CString::new(path.strip_prefix("/").unwrap_or(path).as_os_str().as_bytes())?;
     let root = CString::new(format!("/proc/{pid}/root"))?;
@@ -144,8 +145,8 @@ fn find_in(pid: u32, path: &Path) -> io::Result<File> {
     open_at(root.as_raw_fd(), &below, flags, libc::RESOLVE_NO_SYMLINKS)
 }
 
-/// Opens a file or a folder of a tmpfs in the root of a process. Nothing else is opened: whoever serves it could have the
-/// caller wait.
+/// Opens a file or a folder of a tmpfs in the root of a process. It opens nothing else: a program that serves another
+/// file system could have the caller wait.
 pub(super) fn open_in(pid: u32, path: &Path, to_write: bool) -> io::Result<File> {
     let not_such = || io::Error::new(io::ErrorKind::NotFound, "is no file or folder of a tmpfs");
     let below = path.strip_prefix(SHARED_MEMORY).map_err(|_| not_such())?;
@@ -188,11 +189,11 @@ pub(super) fn open_here(path: &Path, to_write: bool) -> io::Result<File> {
     open_found(&found, to_write)
 }
 
-/// What has that path below an open folder, without opening it.
+/// Finds what has that path below an open folder, without opening it.
 fn find_below(base: &File, below: &Path) -> io::Result<File> {
     let below = CString::new(below.as_os_str().as_bytes())?;
     folder::open_within(base.as_raw_fd(), &below, libc::O_PATH)
-        // SAFETY: a descriptor that was just made, and is nobody else's.
+        // SAFETY: a descriptor that was just made, and belongs to nobody else.
         .map(|fd| unsafe { File::from_raw_fd(fd) })
         .map_err(|error| io::Error::from_raw_os_error(error.0))
 }
@@ -211,7 +212,7 @@ fn open_at(at: i32, path: &CStr, flags: i32, resolve: u64) -> io::Result<File> {
     let size = size_of_val(&how);
     // SAFETY: a path that ends with zero, and a struct of that size.
     unsafe { syscall!(Sysno::openat2, at, path.as_ptr(), &raw const how, size) }
-        // SAFETY: a descriptor that was just made, and is nobody else's.
+        // SAFETY: a descriptor that was just made, and belongs to nobody else.
         .map(|fd| unsafe { File::from_raw_fd(fd as i32) })
         .map_err(os)
 }
@@ -310,7 +311,7 @@ mod tests {
         assert!(open_here(&file, false).is_err() && fs::File::open(&file).is_ok());
         let opened = open_here(&folder.0.join("own"), false);
         assert_eq!(opened.unwrap_err().raw_os_error(), Some(libc::ELOOP));
-        // A folder elsewhere has its name of the caller, who may name a link.
+        // The caller names a folder of another root, and may name a link.
         let elsewhere = std::env::temp_dir().join(format!("sanshim-here-{}", std::process::id()));
         symlink(folder.0.join("moved"), &elsewhere).unwrap();
         assert!(open_here(&elsewhere.join("file"), false).is_ok());

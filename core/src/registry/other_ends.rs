@@ -16,7 +16,8 @@ pub(super) fn tell_apart(processes: &mut [Process]) {
     after_other_ends(processes);
 }
 
-/// What was accepted on a listener that stays on TCP does so for the listener's reason. The process keeps no account of it.
+/// Connections that were accepted on a listener that stays on TCP do so for the listener's reason. The process keeps no
+/// account of them.
 fn after_listeners(connections: &mut [Connection]) {
     let stays = |one: &&Connection| one.state == State::Listen && one.reason != Reason::Listener;
     // A file may say any number of both.
@@ -31,9 +32,8 @@ fn after_listeners(connections: &mut [Connection]) {
     }
 }
 
-/// A process that finds nobody at the other end takes it for one without the library. It may as well be one that does not
-/// look: because it is not busy, or did not find this end when it looked; or because it must stay on TCP; or one in another
-/// container.
+/// A process that finds nobody at the other end takes it for one without the library. But the other end may not have
+/// looked: it is not busy, or did not find this end when it looked. Or it must stay on TCP, or is in another container.
 fn after_other_ends(processes: &mut [Process]) {
     let ends = Ends::of(processes);
     let said: Vec<_> = processes
@@ -59,7 +59,7 @@ fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
-/// The reason of an end whose other end has that one; `is_apart`: they are where they cannot meet.
+/// The reason of an end, from that of its other end. `is_apart`: they are where they cannot meet.
 fn after_other_end(reason: Reason, other: Reason, is_apart: bool) -> Reason {
     match (reason, other) {
         (Reason::PeerNative | Reason::Pending | Reason::NotLocal | Reason::NoDevice, _)

@@ -19,9 +19,9 @@ pub struct Owner {
     pub program: String,
 }
 
-/// Which process has the end `local` of the connection to `peer`, in the network namespace of process `near`, or else in
-/// the only one of those that the caller may look at. `None` if the kernel does not know the connection there, or if the
-/// caller may not look at the process that has it.
+/// The process that has the end `local` of the connection to `peer`, in the network namespace of process `near`, or
+/// else in the only one of those that the caller may look at. `None` if the kernel does not know the connection there,
+/// or if the caller may not look at the process that has it.
 pub fn owner_of(near: u32, local: SocketAddr, peer: SocketAddr) -> Option<Owner> {
     let same = |(_, (one, other, _)): &(u64, _)| (*one, *other) == (local, peer);
     let inode_in = |pid| tcp(pid).into_iter().find(same).map(|(inode, _)| inode);
@@ -61,7 +61,7 @@ mod tests {
         let (own, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         let found = owner_of(std::process::id(), own, peer).unwrap();
         assert_eq!((found.pid, found.fd), (std::process::id(), stream.as_raw_fd()));
-        // Nobody has accepted the connection.
+        // No process has accepted the connection.
         assert_eq!(owner_of(std::process::id(), peer, own), None);
     }
 }

@@ -13,7 +13,7 @@ use super::layout::RegistryHeader;
 use super::mounts::{self, FolderIdentity};
 use super::publisher::Publisher;
 
-/// A registry file, and whose it is.
+/// A registry file, and the process to which it belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryPlace {
     pub(super) path: PathBuf,
@@ -29,7 +29,7 @@ pub struct RegistryPlace {
 }
 
 impl RegistryPlace {
-    /// For messages.
+    /// The path, for messages.
     pub fn path(&self) -> PathBuf {
         shown(self.root, &self.path)
     }

@@ -104,9 +104,9 @@ pub struct Connection {
     pub credit_updates_sent: u64,
     /// Bytes in the send buffer at the moment.
     pub buffered_bytes: u64,
-    /// Who controls sending.
+    /// The process that controls sending.
     pub send_control: ControlStatus,
-    /// Who controls receiving.
+    /// The process that controls receiving.
     pub receive_control: ControlStatus,
     /// Times this process suspended the session to take control.
     pub suspensions: u64,
@@ -149,7 +149,7 @@ pub(super) struct Spot<'a> {
     pub(super) shared: Option<FolderIdentity>,
 }
 
-/// What is known of processes.
+/// What the reader knows of processes.
 pub(super) struct ProcessSight<'a> {
     pub(super) numbers: Numbers,
     pub(super) mounts: &'a Mounts,
@@ -356,7 +356,7 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
     })
 }
 
-/// What a file of any content tells.
+/// Reads a file of arbitrary content.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz_file(place: &RegistryPlace) {
     let spot = Spot { root: None, path: &place.path, shared: None };

@@ -60,7 +60,7 @@ pub fn read_published() -> Snapshot {
     reading.finish()
 }
 
-/// Reads one folder, whoever owns it.
+/// Reads one folder, whichever user owns it.
 pub fn read_folder(folder: &Path) -> Snapshot {
     let mounts = Mounts::default();
     let mut reading = Reading::new(&mounts);
@@ -114,7 +114,7 @@ impl<'a> Reading<'a> {
     ) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let opened = match owner {
-            // Anybody may make one of any name. What it says is nobody's.
+            // Any user may make a folder of any name. Such a folder says nothing of anybody.
             Some(owner) if !is_folder_of(folder, owner) => return Ok(()),
             Some(_) => mounts::open_here(folder, false),
             None => fs::File::open(folder),
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
             match self.add_file(&spot, &name) {
                 Some(FileOutcome::Ended(place)) => remove_own(&place),
                 Some(FileOutcome::Elsewhere) => elsewhere += 1,
-                // What is the caller's own he can mend, of somebody else's he is told once.
+                // The caller can mend its own files. Of somebody else's it is told once.
                 Some(FileOutcome::Skipped(why)) if found.uid() == user() => {
                     self.add_problem(&path, why);
                 }
@@ -149,8 +149,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Adds what lies in the shared memory of a container. Whoever rules there may put anything in: what is wrong with its
-    /// files is said once, and nothing is removed.
+    /// Adds what lies in the shared memory of a container. The container's root may put anything in. So the reader says
+    /// once what is wrong with its files, and removes nothing.
     fn add_shared(&mut self, shared: &SharedFolder) {
         let (mut wrong, mut left) = (Wrong::default(), MOST_NAMES);
         for folder in shared.names(MOST_NAMES) {
@@ -182,7 +182,7 @@ impl<'a> Reading<'a> {
         self.add_problem(&path, format!("{why}{others}"));
     }
 
-    /// Adds the process whose file that is. Gives what is left to do; nothing if the name is no file's.
+    /// Adds the process that has that file. Gives what is left to do; nothing if the name is no file's.
     fn add_file(&mut self, spot: &Spot<'_>, name: &OsStr) -> Option<FileOutcome> {
         let publisher = Publisher::parse(name.as_bytes())?;
         match read_file(spot, publisher, &mut self.sight) {
@@ -225,7 +225,7 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// True of a folder of that user's in shared memory, as far as the kernel knows without asking whoever serves it.
+/// True of that user's folder in shared memory, as far as the kernel knows without asking a program that serves it.
 fn is_folder_of(path: &Path, owner: u32) -> bool {
     let known = CString::new(path.as_os_str().as_bytes()).ok();
     let known = known.and_then(|path| Known::of(&path).ok());

@@ -273,12 +273,12 @@ impl Slot {
         Some(self.session.load(Ordering::Relaxed)).filter(|session| session >> 1 != 0)
     }
 
-    /// The descriptor. For the process itself, which need not check it.
+    /// The descriptor. The process itself calls this, and need not check it.
     pub(super) fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Relaxed) as RawFd
     }
 
-    /// The reason. For the process itself.
+    /// The reason. The process itself calls this.
     pub(super) fn reason(&self) -> Option<Reason> {
         Reason::from_u32(self.reason.load(Ordering::Relaxed))
     }
@@ -342,9 +342,10 @@ impl Slot {
         own.into_iter().chain(self.transfers.counts())
     }
 
-    /// Copies another process's slot into this one, which nobody reads yet. Who has control is not copied.
+    /// Copies another process's slot into this one, which nobody reads yet. The copy leaves out which process has
+    /// control.
     ///
-    /// The other process may be changing its identity. The copy is tried so many times, and then taken as it is,
+    /// The other process may be changing its identity. This tries so many times, and then takes the copy as it is,
     /// because the thread that was changing it may be waiting for this one.
     pub(super) fn copy_from(&self, other: &Slot) {
         for _ in 0..1000 {

@@ -7,15 +7,16 @@ use super::layout::{RegistryHeader, VERSION};
 use super::publisher::Publisher;
 use crate::sys::folder::MOST_NAMES;
 
-/// Of so many files each process is asked for.
+/// A sweep asks about each process, if there are no more files than this.
 const ASKED_FOR: usize = 64;
-/// Of those beyond, one of so many.
+/// Of further files it asks about one in so many.
 const SHARE: u32 = 16;
 
-/// Removes the files of processes that are gone, in this user's folder; of many files, some of them.
+/// Removes the files of processes that are gone, in this user's folder. If there are many files it looks at some of
+/// them.
 ///
-/// A process of another PID namespace cannot be asked for by its number. Its file is held while it lives, so one that
-/// nobody holds is removed. `turn` grows by one from one sweep to the next, or about so.
+/// Nobody can ask for a process of another PID namespace by its number. A living process holds its file, so a sweep
+/// removes one that nobody holds. `turn` grows by one from one sweep to the next, or about so.
 pub(super) fn sweep(folder: &OwnedDescriptor, own_namespace: u64, turn: u32) {
     let is_known_gone =
         |one: &Publisher| one.namespace != own_namespace || kernel::is_gone(one.pid);
@@ -44,8 +45,8 @@ pub(super) fn sweep(folder: &OwnedDescriptor, own_namespace: u64, turn: u32) {
     }
 }
 
-/// Whether a sweep asks for that process, with so many files before it. Where thousands live a new one does not ask for them all: sixteen sweeps
-/// do.
+/// True if a sweep asks for that process, with so many files before it. Where thousands live a new process does not ask
+/// for them all: sixteen sweeps do.
 fn is_asked_for(pid: u32, before: usize, turn: u32) -> bool {
     before < ASKED_FOR || pid % SHARE == turn % SHARE
 }

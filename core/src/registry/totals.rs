@@ -33,7 +33,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Of the closed connections, and of the living ones so far.
+    /// The totals of the closed connections, and of the living ones so far.
     pub(super) fn of(closed: &Closed, living: &[Connection]) -> Totals {
         let mut sums = closed.counts();
         for one in living {

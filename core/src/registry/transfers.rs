@@ -25,7 +25,7 @@ pub struct Transfers {
     pub message_size: Gauge,
     /// Bytes of the send buffer.
     pub send_buffer: Gauge,
-    /// How often a send did not fit into one message. What was left after a wait for room counts as a send.
+    /// How often a send did not fit into one message. The rest of a send after a wait for room counts as a send.
     pub fragmented: Counter,
     /// Times the message buffers or the send buffer grew (A9).
     pub resizes: Gauge,

@@ -156,9 +156,10 @@ impl Registry {
         self.is_hidden
     }
 
-    /// Gives the child its file after all. What another thread changes in a slot meanwhile may be missing there.
+    /// Gives the child its file after all. A change that another thread makes in a slot meanwhile may be missing there.
     ///
     /// # Errors
+    ///
     /// As [`after_fork_in_child`](Self::after_fork_in_child).
     pub(crate) fn appear(&mut self) -> Result<(), RegistryError> {
         if !std::mem::take(&mut self.is_hidden) {
@@ -245,7 +246,7 @@ impl Registry {
         new.describe(self.publisher, &program);
         new.table().header.admission.copy_from(&self.table.header.admission);
         let from = self.at_fork.as_ref().map_or(self.table, NewTable::table);
-        // SAFETY: nobody uses the new table yet, and the counts are copied after this.
+        // SAFETY: no thread uses the new table yet, and the counts are copied after this.
         let reserve = |slot: &Slot| unsafe { kernel::reserve(slot.counts_address()) };
         self.copy_slots(from, new.table(), reserve)
             .map_err(RegistryError::io("find room in", self.folder))?;
@@ -306,8 +307,8 @@ unsafe impl Send for NewTable {}
 unsafe impl Sync for NewTable {}
 
 impl NewTable {
-    /// Creates the process's file under its unfinished name and maps it. The mapping holds the file: who cannot see the
-    /// process, being in another PID namespace, sees by that whether it lives.
+    /// Creates the process's file under its unfinished name and maps it. The mapping holds the file. A reader in
+    /// another PID namespace cannot see the process, and sees by that whether it lives.
     fn create(
         folder: FolderPath,
         opened: &OwnedDescriptor,

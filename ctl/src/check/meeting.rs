@@ -11,7 +11,7 @@ use crate::output::printable;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Fails with what keeps them apart, or with why nobody can tell.
+/// Fails with what keeps them apart, or with the reason why `sanctl` cannot tell.
 pub(super) fn meet(one: &ComparedSide, other: &ComparedSide, both: &str) -> Result<(), String> {
     let apart = |why: String| Err(format!("{both} share no memory: {why}"));
     let [named, other_named] = [one, other].map(|side| side.admitted.folder.as_deref());
@@ -68,7 +68,7 @@ fn name_it(folder: Option<&Path>, sides: &[&ComparedSide]) -> String {
     format!("set SANSHIM_FOLDER={folder} for {}{then}{restart}", who.join(" and "))
 }
 
-/// Those that are to name a folder: those that name none, or the second, so that it names the other one's.
+/// The sides that have to name a folder: those that name none, or the second, so that it names the other one's.
 fn lacking<'a>(one: &'a ComparedSide, other: &'a ComparedSide) -> Vec<&'a ComparedSide> {
     let none = |side: &&ComparedSide| side.admitted.folder.is_none();
     let lacking: Vec<_> = [one, other].into_iter().filter(none).collect();
@@ -89,7 +89,7 @@ fn shown(path: &Path) -> String {
 
 /// Why it is not known where a side meets others.
 struct Unknown {
-    /// It meets nobody there.
+    /// It surely meets no process there.
     is_certain: bool,
     text: String,
 }

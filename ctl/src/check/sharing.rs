@@ -15,13 +15,13 @@ const SYSTEM_FILE: &str = "/etc/sanshim.toml";
 
 /// One of the two: a process, or one that a user would start.
 pub(super) struct ComparedSide {
-    /// For people.
+    /// Its name for people.
     pub(super) who: String,
     /// The process; `None`: there is none.
     pub(super) pid: Option<u32>,
     /// Its user, as the caller sees him.
     user: u32,
-    /// With whom it shares memory, by the numbers of its user namespace, and where.
+    /// The users with whom it shares memory, by the numbers of its user namespace, and the place.
     pub(super) admitted: Admitted,
     /// Where its configuration is.
     file: String,

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Scripts whose interpreters are scripts are followed so far, as the kernel does.
+/// How many scripts whose interpreters are scripts `sanctl` follows, as the kernel does.
 const SCRIPT_DEPTH: usize = 4;
 /// So many bytes of a script's start are looked at for its first line.
 const FIRST_LINE: u64 = 256;
@@ -31,7 +31,7 @@ pub(crate) enum Verdict {
 /// Why the library cannot be in a program, or sees nothing there.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// It has no dynamic loader, so nobody reads LD_PRELOAD.
+    /// It has no dynamic loader, so nothing reads LD_PRELOAD.
     Static,
     /// It runs with more rights than we have, so the loader ignores LD_PRELOAD.
     Privileged,

@@ -60,7 +60,8 @@ type Render = dyn Fn() -> String + Send;
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// When nobody can listen there.
+///
+/// When `sanctl` cannot listen there.
 pub(super) fn serve(place: &ListenPlace, render: Box<Render>) -> Result<(), String> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -75,7 +76,7 @@ pub(super) fn serve(place: &ListenPlace, render: Box<Render>) -> Result<(), Stri
         }
         match listener.accept() {
             Ok(client) => Exchanges::begin(&exchanges, client),
-            // Somebody else was faster, or hung up.
+            // Another thread was faster, or the client hung up.
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {
             }
@@ -103,7 +104,7 @@ struct Exchanges {
 /// One client's.
 struct Exchange {
     client: Box<dyn Client>,
-    /// Nobody waits for its answer.
+    /// The client is not to be answered any more.
     is_hung_up: AtomicBool,
 }
 
@@ -156,11 +157,11 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// One who came.
+/// A connection of a client.
 trait Client: Send + Sync {
     fn read(&self, buffer: &mut [u8], wait: Duration) -> io::Result<usize>;
     fn write(&self, bytes: &[u8], wait: Duration) -> io::Result<usize>;
-    /// Who reads or writes is told so at once.
+    /// A thread that reads or writes learns at once.
     fn hang_up(&self);
 }
 
@@ -206,7 +207,7 @@ impl Listener {
     }
 }
 
-/// Waits a moment for somebody to come.
+/// Waits a moment for a client to come.
 fn is_ready(listener: BorrowedFd) -> bool {
     let moment = Timespec::try_from(LOOK).ok();
     poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], moment.as_ref()) == Ok(1)
@@ -229,7 +230,7 @@ fn listen(place: &ListenPlace) -> Result<Listener, String> {
     listener.map_err(|error| format!("cannot listen at {shown}: {error}"))
 }
 
-/// Removes a socket that nobody listens at any more.
+/// Removes a socket at which no process listens any more.
 fn make_room(path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {

@@ -71,8 +71,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// What is built in and what `folder` holds, in the order of names. A folder that cannot be
-    /// read holds nothing.
+    /// The providers that are built in and those in `folder`, in the order of names. A folder that cannot be read holds
+    /// nothing.
     pub fn of(built_in: &[BuiltIn], folder: Option<&Path>) -> Self {
         let entry = |name: &str, source| CatalogueEntry {
             name: name.into(),

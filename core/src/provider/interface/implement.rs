@@ -110,7 +110,7 @@ pub trait QueuePairObject: Send + Sync + 'static {
     type MemoryRegion;
     /// Sends a message. One that comes before a receive is posted for it is held (A1).
     fn send(&self, request: u64, from: &[MemoryPiece], flags: Flags) -> ProviderResult<()>;
-    /// Sends a small message whose bytes are taken at once.
+    /// Sends a small message. The call takes its bytes at once.
     fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()>;
     /// Posts a buffer for a message.
     fn receive(&self, request: u64, into: &[MemoryPiece]) -> ProviderResult<()>;
@@ -176,14 +176,14 @@ pub trait ConnectorObject: OverlappedObject {
     ) -> ProviderResult<Started>;
     /// Refuses it.
     fn reject(&self, private_data: &[u8]) -> ProviderResult<()>;
-    /// What came with the peer's request or answer: bytes copied, at most `into`'s length. Some
-    /// fabrics pad it with zeros.
+    /// The bytes that came with the peer's request or answer: how many it copied, at most `into`'s length. Some fabrics
+    /// pad them with zeros.
     fn private_data(&self, into: &mut [u8]) -> ProviderResult<usize>;
     /// This end's address.
     fn local_address(&self) -> ProviderResult<SocketAddr>;
     /// The other end's address.
     fn peer_address(&self) -> ProviderResult<SocketAddr>;
-    /// Pending until the connection ends, whoever ends it; at once if it has ended.
+    /// Pending until the connection ends, whichever end ends it. Done at once if it has ended.
     fn notify_disconnect(&self, request: u64) -> ProviderResult<Started>;
     /// Ends the connection and flushes its queue pair.
     fn disconnect(&self, request: u64) -> ProviderResult<Started>;

@@ -19,7 +19,7 @@ pub enum Started {
 /// The result of an operation that was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// What the client named the operation.
+    /// The client's name for the operation.
     pub request: u64,
     /// How it ended.
     pub result: ProviderResult<()>,
@@ -68,7 +68,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What an adapter can do, asked of the device, never assumed.
+/// An adapter's limits. The provider asks the device for them, and never assumes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Limits {
@@ -137,7 +137,7 @@ pub struct RemoteMemory {
     pub token: u32,
 }
 
-/// What remote access a bind allows (M3).
+/// The remote access that a bind allows (M3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RemoteAccess {
@@ -219,9 +219,9 @@ impl RequestKind {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Completion {
-    /// What the client named the request.
+    /// The client's name for the request.
     pub request: u64,
-    /// What the client named the queue pair.
+    /// The client's name for the queue pair.
     pub queue_pair: u64,
     /// 0, or an [`Error`]'s number negated.
     pub status: i32,

@@ -33,9 +33,10 @@ impl Bells {
         Ok((bells, [pass_own, pass_peers]))
     }
 
-    /// What the connector passed, seen from the other end. What was passed stays open.
+    /// The bells that the connector passed, seen from the other end. Its descriptors stay open.
     ///
     /// # Errors
+    ///
     /// As [`bell::adopt`].
     pub(crate) fn adopt([connectors, acceptors]: [Fd; 2]) -> Result<Bells> {
         let peers = bell::adopt(connectors)?;
@@ -64,7 +65,7 @@ impl Bells {
         hidden::is_kept(self.peers) && bell::silence(self.peers)
     }
 
-    /// What this end sleeps on.
+    /// The bell that this end sleeps on.
     pub(crate) fn heard(self) -> Fd {
         hidden::kept(self.peers)
     }

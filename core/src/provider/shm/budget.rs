@@ -17,19 +17,20 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 const PERIOD: u64 = 1_000_000_000;
 /// As much longer than counting the mappings took it is until they are counted again.
 const RARELY: u64 = 200;
-/// And so long (ns) at least where most are free.
+/// How long (ns) at least between looks where most descriptors are free.
 const SELDOM: u64 = 10_000_000_000;
 
 /// Segments have no more of the memory, of the addresses, of the mappings, and of the descriptors, than the limit divided by this.
 const SHARES: [u64; 4] = [4, 5, 2, 2];
-/// What they leave free beyond what they take: the limit divided by this,
+/// How much segments leave free beyond what they take: the limit divided by this,
 const RESERVED: [u64; 4] = [8, 8, 8, 4];
 /// and so much at least: bytes of memory, bytes of addresses, mappings, descriptors.
 const LEAST_RESERVED: [u64; 4] = [8 << 20, 512 << 20, 4096, 32];
-/// Of memory, which other processes take at the same time, no more than the limit divided by this from one look to the next.
+/// Other processes take memory at the same time. From one look to the next segments take no more than the limit divided
+/// by this.
 const AT_ONCE: u64 = 32;
 
-/// Of each of the four resources.
+/// An amount of each of the four resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Bytes that may be touched, for the first time, by this process.
@@ -37,13 +38,13 @@ pub(crate) struct Cost {
     /// Bytes of addresses.
     pub(super) addresses: u64,
     pub(super) mappings: u64,
-    /// Of files.
+    /// Descriptors of files.
     pub(super) descriptors: u64,
 }
 
 impl Cost {
-    /// What one end of a connection takes with a segment of this geometry, as long as nothing grows. Of the send buffers it
-    /// touches its own; with strict overcommit it has both.
+    /// What one end of a connection takes with a segment of this geometry, as long as nothing grows. It touches its own
+    /// send buffer only; with strict overcommit it has both.
     pub(super) fn of(geometry: Geometry) -> Cost {
         let small = geometry.large_offsets()[0] as u64;
         let peers = if file::is_overcommit_strict() { 0 } else { geometry.send_buffer.into() };
@@ -69,9 +70,9 @@ impl Cost {
 
 struct Resource {
     taken: AtomicU64,
-    /// What may be taken until the next look; [`ENDLESS`] without a limit.
+    /// What segments may take until the next look; [`ENDLESS`] without a limit.
     left: AtomicU64,
-    /// What may be taken in all, as the last look found; [`ENDLESS`] without a limit.
+    /// What segments may take in all, as the last look found; [`ENDLESS`] without a limit.
     most: AtomicU64,
 }
 
@@ -82,7 +83,7 @@ const MAPPINGS: usize = 2;
 const DESCRIPTORS: usize = 3;
 
 static RESOURCES: [Resource; 4] = [const { Resource::without_limit() }; 4];
-/// Of the memory taken, that of buffers that grew.
+/// The part of the taken memory that belongs to buffers that grew.
 static GROWN: AtomicU64 = AtomicU64::new(0);
 /// Clock (ns) of the next look, and of the next at the mappings.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -154,7 +155,8 @@ impl Resource {
         }
     }
 
-    /// What may be taken from now on, of the resource with this number, of which there is so much. Gives what is taken too much.
+    /// Sets what segments may take from now on of the resource with this number, which has so much room. Gives the
+    /// amount by which they take too much.
     fn set(&self, at: usize, room: Room) -> u64 {
         if room.limit == ENDLESS {
             self.most.store(ENDLESS, Relaxed);
@@ -177,7 +179,7 @@ impl Resource {
     }
 }
 
-/// What is left free of such a limit at least.
+/// How much of such a limit segments leave free at least.
 fn reserve(at: usize, limit: u64) -> u64 {
     (limit / RESERVED[at]).max(LEAST_RESERVED[at])
 }
@@ -189,7 +191,8 @@ pub(crate) fn is_due(now: u64) -> bool {
     now >= next && NEXT.compare_exchange(next, now + PERIOD, Relaxed, Relaxed).is_ok()
 }
 
-/// Looks at the limits. `grown`: the memory that buffers have that grew. What of all is to be given back. No lock is held.
+/// Looks at the limits, and gives what segments are to give back in all. `grown`: the memory of buffers that grew. The
+/// caller holds no lock.
 #[cold]
 pub(crate) fn refresh(grown: u64) -> Cost {
     let before = GROWN.swap(grown, Relaxed);
@@ -219,7 +222,7 @@ fn count_descriptors() -> u64 {
     let room = limits::descriptors();
     let taken = RESOURCES[DESCRIPTORS].taken.load(Relaxed);
     let over = RESOURCES[DESCRIPTORS].set(DESCRIPTORS, room);
-    // What is to be given back takes until the peer has heard of it, and a look more.
+    // What a connection gives back takes until the peer has heard of it, and a look more.
     let reserve = reserve(DESCRIPTORS, room.limit);
     let soon = room.free.saturating_sub(reserve).max(reserve / LOOKS_OF_RESERVE);
     let next = (room.limit - room.free).saturating_sub(taken).saturating_add(soon);
@@ -232,7 +235,7 @@ fn count_descriptors() -> u64 {
     over
 }
 
-/// True if the process may have so few descriptors that it keeps them all: no more than are to be left free.
+/// True if the process may have so few descriptors that it keeps them all: no more than segments leave free.
 pub(crate) fn has_few_descriptors() -> bool {
     let (_, hard) = process::descriptor_limit();
     hard <= LEAST_RESERVED[DESCRIPTORS]
@@ -257,12 +260,12 @@ pub(crate) fn of_memory() -> (u64, Option<u64>) {
 }
 
 impl Cost {
-    /// True if nothing is to be given back.
+    /// True if segments give nothing back.
     pub(crate) fn is_nothing(self) -> bool {
         self.each() == [0; 4]
     }
 
-    /// What is still to be given back after `given`.
+    /// What segments still have to give back after `given`.
     pub(crate) fn after(self, given: Cost) -> Cost {
         Cost {
             memory: self.memory.saturating_sub(given.memory),
@@ -312,7 +315,7 @@ mod tests {
         let one = Resource::without_limit();
         let settled = |used: u64| (0..30).map(|_| look_and_take(&one, used)).last().unwrap();
         assert_eq!(settled(100 * MIB), LIMIT / 4);
-        // Of what the program leaves a hundred are reserved, and half of the rest stays free.
+        // A hundred of what the program leaves are reserved, and half of the rest stays free.
         let taken = settled(500 * MIB);
         assert!((90 * MIB..=101 * MIB).contains(&taken), "{taken}");
         let taken = settled(750 * MIB);

@@ -65,8 +65,8 @@ impl Geometry {
             && self.largest_send_buffer <= most.largest_send_buffer
     }
 
-    /// The same with smaller send buffers, where all segments of the process may have so many bytes of memory: sixty-four get
-    /// their first buffers, and sixteen large ones.
+    /// The same with smaller send buffers, where all segments of the process may have so many bytes of memory.
+    /// Sixty-four segments then get their first buffers, and sixteen get large ones.
     pub(super) fn within(self, most: Option<u64>) -> Self {
         const LEAST: u64 = 1 << 16;
         let Some(most) = most else { return self };
@@ -120,8 +120,8 @@ impl Geometry {
         messages + sender as usize * self.large_messages_bytes() + index * stride
     }
 
-    /// Where the parts begin that are used only after a resize (A9): large messages, large send
-    /// buffers, end. A part nobody touches costs no memory.
+    /// Where the parts begin that are used only after a resize (A9): large messages, large send buffers, end. A part
+    /// that nobody touches costs no memory.
     pub(super) fn large_offsets(self) -> [usize; 3] {
         let pairs = 2 * (self.buffers as usize - 1) * self.message_size as usize;
         let messages = (self.pairs_offset() + pairs).next_multiple_of(PAGE);
@@ -140,7 +140,7 @@ pub(crate) enum SegmentError {
     /// The kernel refused memory or a mapping.
     #[error("no memory for the segment: {0}")]
     System(sys::Errno),
-    /// Not a segment, or its size is not sealed.
+    /// The peer sent something else than a segment, or its size is not sealed.
     #[error("the peer did not send a sealed segment")]
     NotASegment,
     /// Made by another version of sanshim.
@@ -169,9 +169,9 @@ pub(super) struct Head {
 #[repr(C)]
 pub(super) struct Joining {
     pub(super) agreement: Agreement,
-    /// What the connector saw, and the acceptor, where coins have to show that they have one connection.
+    /// What the connector saw, and what the acceptor saw, where coins have to show that they have one connection.
     pub(super) sights: [Sight; 2],
-    /// What they say where bytes go in one direction.
+    /// What both say where bytes go in one direction.
     pub(super) notes: [OneWayNote; 2],
 }
 

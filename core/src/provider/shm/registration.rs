@@ -223,7 +223,7 @@ impl Registration {
         }
     }
 
-    /// Ends a write whose writer died in the middle. Owner.
+    /// Ends a write whose writer died in the middle. The owner calls this.
     pub(crate) fn end_write_of_the_dead(&self) {
         let writer = self.writer.load(Ordering::Relaxed);
         if !process::lives(writer) {
@@ -231,7 +231,7 @@ impl Registration {
         }
     }
 
-    /// Ends a write in whose middle this thread stopped for good; it counts as none. Either end.
+    /// Ends a write in whose middle this thread stopped for good. It counts as none. Either end calls this.
     pub(crate) fn end_write_of(&self, writer: u32) {
         if self.writer.load(Ordering::Relaxed) != writer {
             return;

@@ -69,7 +69,7 @@ impl Segment {
         if file::is_overcommit_strict() {
             segment.provide_all_small().map_err(|e| {
                 file::close(fd);
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has seen it.
                 unsafe { file::unmap(base, geometry.total()) };
                 SegmentError::System(e)
             })?;
@@ -200,7 +200,7 @@ impl Segment {
         &self.head().sides[role as usize]
     }
 
-    /// Who uses the session.
+    /// Says which ends use the session.
     pub(crate) fn agreement(&self) -> &Agreement {
         &self.head().joining.0.agreement
     }
@@ -210,7 +210,7 @@ impl Segment {
         &self.head().joining.0.sights[role as usize]
     }
 
-    /// What the end in this role says where bytes go in one direction.
+    /// Words of the end in this role where bytes go in one direction.
     pub(crate) fn note(&self, role: Role) -> &OneWayNote {
         &self.head().joining.0.notes[role as usize]
     }
@@ -278,14 +278,14 @@ impl Segment {
         }
     }
 
-    /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
+    /// Gives back the memory of both send buffers of `sender`'s direction. The receiver has read all of their bytes.
     pub(crate) fn free_send_buffers(&self, sender: Role) {
         if file::is_overcommit_strict() {
             return;
         }
         for large in [false, true] {
             let ring = self.send_buffer(sender, large);
-            // SAFETY: within the mapping, and nobody needs the bytes.
+            // SAFETY: within the mapping, and no thread needs the bytes.
             unsafe { file::free(ring.stretch(0, 1).at(), ring.size() as usize) };
         }
         budget::give_back(Cost::of_growth(self.geometry.largest_send_buffer as usize));

@@ -62,7 +62,7 @@ pub(crate) struct SendingSide {
     pub(crate) rang: AtomicU64,
 }
 
-// Who receives a message reads of it what is next to the bytes.
+// The receiver of a message reads the line that the bytes' neighbours are in.
 const _: () = assert!(size_of::<SendingSide>() == 64);
 
 /// Published by a sender that goes back to TCP by itself.
@@ -90,7 +90,7 @@ impl Side {
 }
 
 impl SendingSide {
-    /// Of a send buffer up to `tail` and of the messages before `next`.
+    /// A stamp of a send buffer up to `tail`, and of the messages before `next`.
     pub(crate) fn stamp(tail: u64, next: u32) -> u64 {
         tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
     }

@@ -60,8 +60,8 @@ impl MessageSlot {
         self.words()[0].store(sequence.wrapping_sub(buffers), Ordering::Relaxed);
     }
 
-    /// Publishes a message whose payload is written. Sequentially consistent, so that the select
-    /// counter looked at afterwards can not be a value from before (A18).
+    /// Publishes a message whose payload is written. This is sequentially consistent, so the select counter that the
+    /// caller looks at afterwards is no value from before (A18).
     #[inline]
     pub(crate) fn publish(&self, header: [u32; 4]) {
         let w = self.words();

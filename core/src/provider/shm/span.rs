@@ -40,7 +40,7 @@ impl Span {
         unsafe { Span::new(self.at.add(offset), length.min(self.length - offset)) }
     }
 
-    /// What follows its first `offset` bytes.
+    /// The span behind its first `offset` bytes.
     #[inline(always)]
     pub(crate) fn after(self, offset: usize) -> Span {
         self.part(offset, self.length)
@@ -50,11 +50,11 @@ impl Span {
     #[inline(always)]
     pub(crate) fn write(&self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.length);
-        // SAFETY: the span's bytes are mapped, and `bytes` are not among them: nobody has references to those.
+        // SAFETY: the span's bytes are mapped, and `bytes` are not among them, because no reference leads to the span.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at, bytes.len().min(self.length)) };
     }
 
-    /// Copies its first bytes, as many as `to` has, if it has so many.
+    /// Copies its first bytes, as many as `to` has. `None` if it is shorter.
     #[inline(always)]
     pub(crate) fn read(&self, to: &mut [u8]) {
         debug_assert!(to.len() <= self.length);

@@ -7,15 +7,15 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Nobody asked to be notified.
+/// No client asked to be notified.
 const SILENT: u8 = 0;
-/// Somebody is just asking, or just told.
+/// A thread is just asking, or just telling.
 const ASKING: u8 = 1;
 /// The next entry is told.
 const AWAITED: u8 = 2;
 
-/// Entries, and at most one request for notification, which takes no lock: it may be asked for by a
-/// signal handler that interrupted whoever is adding or taking entries.
+/// Entries, and at most one request for notification, which takes no lock: a signal handler may ask for it that
+/// interrupted a thread which is adding or taking entries.
 pub(crate) struct Completions {
     state: Mutex<State>,
     outcomes: Outcomes,
@@ -56,8 +56,8 @@ impl Completions {
         } else {
             state.entries.push_back(completion);
         }
-        // Under the lock: who asked and then finds the queue empty is told, and who takes this entry and
-        // then asks is not told of it.
+        // Done under the lock. A client that asked and then finds the queue empty is told, and one that takes this
+        // entry and then asks is not told of it.
         self.settle(Ok(()));
     }
 
@@ -89,7 +89,7 @@ impl Completions {
         Ok(Started::Pending)
     }
 
-    /// Whether the next entry is to be told. SeqCst.
+    /// True if the next entry has to be told. SeqCst.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         self.notify.load(Ordering::SeqCst) == AWAITED
@@ -104,7 +104,7 @@ impl Completions {
         if !self.is_awaited() {
             return;
         }
-        // Nobody asks anew before its number is read.
+        // No client asks anew before its number is read.
         let taken =
             self.notify.compare_exchange(AWAITED, ASKING, Ordering::SeqCst, Ordering::Relaxed);
         if taken.is_ok() {

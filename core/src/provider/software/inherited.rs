@@ -51,7 +51,7 @@ impl Descriptors {
     }
 }
 
-/// Which process of a family this is: an object whose maker's number was another is the parent's.
+/// The number of this process in its family. An object whose maker had another number is the parent's.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -85,7 +85,7 @@ fn note_open(fd: Fd, identity: Option<(u64, u64)>, place: Option<NonNull<Fd>>) {
     DESCRIPTORS.with(|open| open.insert(fd, Noted { identity, place }));
 }
 
-/// Whoever has it is about to close it; false if it is not this process's to close: it was the parent's.
+/// The caller is about to close it. False if it is not this process's to close: it was the parent's.
 pub fn forget(fd: Fd) -> bool {
     DESCRIPTORS.with(|open| open.remove(&fd)).is_some()
 }
@@ -103,7 +103,7 @@ fn close_inherited() {
         return std::mem::forget(open);
     }
     for (fd, Noted { identity, place }) in open {
-        // Not what the program has put at that number meanwhile.
+        // It leaves alone what the program has put at that number meanwhile.
         match identity {
             None => hidden::close(fd),
             Some(identity) if file::identity(fd) == Ok(identity) => file::close(fd),

@@ -19,7 +19,7 @@ const CHUNKS: usize = 256;
 /// A registration, or the place for one.
 #[derive(Default)]
 struct Entry {
-    /// What it is named by; zero: there is none.
+    /// The token that names it; zero: there is none.
     token: AtomicU32,
     /// Copies under way.
     users: AtomicU32,
@@ -195,7 +195,7 @@ impl AdapterMemory {
         };
         let chunk = self.chunks[place / CHUNK]
             .get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
-        // It comes round to the same token after so many registrations that nobody has the old one.
+        // So many registrations lie between two uses of a token that nobody has the old one.
         places.serial = places.serial.wrapping_add(1).max(1);
         let token = u32::from(places.serial) << 16 | place as u32;
         let entry = &chunk[place % CHUNK];

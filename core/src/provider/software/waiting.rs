@@ -6,7 +6,7 @@ use super::Outcomes;
 use crate::provider::interface::{Error, ProviderResult, Reported};
 use crate::sys::{file, poll, Errno, Fd};
 
-/// Results of operations that were pending, and what else is waited for.
+/// Results of operations that were pending, and the descriptors whose events count as well.
 pub struct Waiting {
     outcomes: Outcomes,
     set: Descriptor,

@@ -74,7 +74,7 @@ impl Connector {
         abi::done(unsafe { (self.object.table().reject)(self.object.handle(), data, n) })
     }
 
-    /// What came with the peer's request or answer; some fabrics pad it with zeros.
+    /// The bytes that came with the peer's request or answer. Some fabrics pad them with zeros.
     pub fn private_data(&self) -> ProviderResult<Vec<u8>> {
         let mut data = vec![0u8; 256];
         let count = abi::count(unsafe {
@@ -101,7 +101,7 @@ impl Connector {
         abi::from_c(&address)
     }
 
-    /// Pending until the connection ends, whoever ends it; done if it has ended.
+    /// Pending until the connection ends, whichever end ends it. Done if it has ended.
     pub fn notify_disconnect(&self, request: u64) -> ProviderResult<Started> {
         let notify = self.object.table().notify_disconnect;
         abi::started(unsafe { notify(self.object.handle(), request) })

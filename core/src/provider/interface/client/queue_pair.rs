@@ -27,7 +27,7 @@ impl QueuePair {
         })
     }
 
-    /// Sends a small message, at most the queue pair's inline size, whose bytes are taken at once.
+    /// Sends a small message, at most the queue pair's inline size. The call takes its bytes at once.
     pub fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> ProviderResult<()> {
         let send = self.object.table().send_inline;
         let length = u32::try_from(bytes.len()).map_err(|_| Error::InvalidParameter)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Try
 
 /// Doorbells heard at a time; the rest stays readable.
 const BATCH: usize = 16;
-/// Every so many looks without a result a client that never waits is told of peers that are gone.
+/// After so many looks without a result, a client that never waits learns of peers that are gone.
 const IDLE_LOOKS: u32 = 4096;
 
 /// The queue, with those that make progress in its calls.
@@ -18,7 +18,7 @@ pub(super) struct Queue {
     /// What its queue pairs hold of it.
     pub(super) results: Arc<Results>,
     members: RwLock<Vec<Arc<LocalPair>>>,
-    /// Somebody could not look at the members.
+    /// A thread could not look at the members.
     missed: AtomicBool,
     idle: AtomicU32,
 }
@@ -56,8 +56,8 @@ impl Queue {
         }
     }
 
-    /// The queue pairs, unless they are being changed: who changes them has somebody look then. Nobody is
-    /// waited for, since a signal handler may ask while what it interrupted has them.
+    /// The queue pairs, unless a thread is changing them: that thread then has them looked at. This waits for nobody,
+    /// since a signal handler may ask while the thread that it interrupted has them.
     fn members(&self) -> Option<RwLockReadGuard<'_, Vec<Arc<LocalPair>>>> {
         for last in [false, true] {
             match self.members.try_read() {
@@ -78,7 +78,7 @@ impl Queue {
         }
     }
 
-    /// Has peers ring for what comes from now on where somebody waits for it; true if so: a look is to follow.
+    /// Has peers ring for what comes from now on, where a thread waits for that. True if so: a look has to follow.
     fn arm(&self) -> bool {
         let Some(members) = self.members() else {
             self.results.kick();
@@ -92,8 +92,8 @@ impl Queue {
         any
     }
 
-    /// Takes what was rung, and looks; arms again for whom nothing came of it: who waits here, or for another
-    /// queue of the same queue pair, whose one doorbell this is.
+    /// Takes the rings, and looks. It arms again where nothing came of a ring: another thread may wait here, or for
+    /// another queue of the same queue pair, which has one doorbell for both.
     fn listen(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let count =

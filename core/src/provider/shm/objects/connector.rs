@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Packets taken at a time.
 const BATCH: usize = 16;
-/// The lowest of the ports that connectors get. Nobody connects to them: they are only names.
+/// The lowest of the ports that connectors get. No process connects to them: they are only names.
 const FIRST_PORT: u16 = 49152;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl ConnectorState {
         }
     }
 
-    /// The connection is no more: requests end, and whoever waits is told.
+    /// The connection is no more: ends its requests, and tells threads that wait.
     fn end(&self, state: &mut State, why: Option<Error>) {
         if matches!(state.phase, Phase::Ended(_)) {
             return;
@@ -228,7 +228,7 @@ impl ConnectorState {
         state.parts = None;
         if let Some(control) = state.control.take() {
             self.waiting.unwatch(control.get());
-            // What was said before is still heard.
+            // The peer still hears what this end said before.
             let _ = net::shutdown(control.get(), libc::SHUT_RDWR);
         }
         let connecting = Err(why.unwrap_or(Error::ConnectionReset));

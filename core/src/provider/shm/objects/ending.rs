@@ -17,8 +17,8 @@ impl LocalPair {
         }
     }
 
-    /// The queue pair has ended; `code` is what the peer is told. In our turn. To be settled by who asks for
-    /// completions.
+    /// The queue pair has ended. The peer is told `code`. Called in our turn. The thread that asks for completions
+    /// settles the rest.
     pub(super) fn stop(&self, code: u32) {
         if self.phase.swap(ENDED, Ordering::SeqCst) == ENDED {
             return;

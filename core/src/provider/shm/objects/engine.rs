@@ -15,7 +15,7 @@ use crate::provider::interface::{Error, ProviderResult};
 use crate::sys::process;
 use std::sync::atomic::{fence, Ordering};
 
-/// How long (ns) who ends a queue pair waits for writes of the peer's that are under way: a piece is copied
+/// How long (ns) a thread that ends a queue pair waits for writes of the peer's that are under way. A piece is copied
 /// in much less.
 const MOMENT: u64 = 4_000_000;
 
@@ -29,20 +29,20 @@ impl LocalPair {
                 return false;
             }
         }
-        // What was noted before, we are about to see.
+        // This turn is about to see what was noted before.
         if self.again.load(Ordering::SeqCst) {
             self.again.store(false, Ordering::SeqCst);
         }
         true
     }
 
-    /// Ends the turn; true if somebody came meanwhile.
+    /// Ends the turn. True if a thread came meanwhile.
     fn leave(&self) -> bool {
         self.busy.store(false, Ordering::SeqCst);
         self.again.load(Ordering::SeqCst)
     }
 
-    /// Takes turns until nobody has left a note meanwhile; whether somebody had.
+    /// Takes turns until no thread has left a note meanwhile. True if one had.
     fn take_turns(&self, turn: impl Fn(&mut PairProgress)) -> bool {
         let mut came = false;
         while self.enter() {
@@ -84,7 +84,7 @@ impl LocalPair {
         self.queues().try_for_each(|queue| queue.watch(channel, self.key))
     }
 
-    /// Those that were posted before there was a connection. In our turn.
+    /// Announces the receives that were posted before there was a connection. Called in our turn.
     fn announce_all(&self, channel: &LocalChannel) {
         for number in self.receives.outstanding() {
             // SAFETY: outstanding, and it is our turn.
@@ -103,7 +103,7 @@ impl LocalPair {
             self.heed_end();
         });
         if came {
-            // It may have been somebody who looked before going to sleep.
+            // A thread may have looked before it went to sleep.
             self.kick_awaited();
         }
     }
@@ -117,7 +117,7 @@ impl LocalPair {
         if let Some(channel) = self.running() {
             self.take_messages(progress, channel);
         }
-        // What was found there may have ended it: the peer then relies on it that nothing begins (M2).
+        // What was found there may have ended the queue pair. The peer then relies on it that nothing begins (M2).
         if let Some(channel) = self.running() {
             self.issue(progress, channel);
         }
@@ -127,7 +127,7 @@ impl LocalPair {
                 self.stop(layout::ENDED);
             }
         }
-        // The peer may be known to have taken more by now than when there was no room: nobody looks for that again.
+        // The peer may have taken more by now than when there was no room, and no thread looks for that again.
         if progress.issued < self.requests.outstanding().end {
             if let Some(channel) = self.running() {
                 self.issue(progress, channel);
@@ -145,14 +145,14 @@ impl LocalPair {
         }
     }
 
-    /// Ends the queue pair: every request, and what the peer can reach (M2). What the peer sent before
-    /// still arrives where a buffer is posted. Takes no lock, and waits for a moment at most.
+    /// Ends the queue pair: every request, and what the peer can reach (M2). What the peer sent before still arrives
+    /// where a buffer is posted. This takes no lock, and waits for a moment at most.
     pub(super) fn end(&self) {
         if self.is_inherited() {
             return;
         }
         self.ending.store(true, Ordering::SeqCst);
-        // Against who is opening a window, and then looks whether it ends.
+        // Ordered against a thread that opens a window, and then looks whether the queue pair ends.
         fence(Ordering::SeqCst);
         if !self.close_windows(MOMENT) {
             self.seen.stuck.store(true, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use crate::sys::packet::{self, Name};
 use crate::sys::{process, Errno, Fd};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a packet begins with. The last byte is the version of this, and of the shared memory's layout.
+/// The first bytes of a packet. The last one is the version of this, and of the shared memory's layout.
 const MAGIC: [u8; 8] = *b"shmqp\0\0\x01";
 /// Most bytes of private data.
 pub(super) const PRIVATE_DATA: usize = 64;
@@ -83,7 +83,7 @@ impl Packet {
     }
 }
 
-/// What a socket had to say.
+/// What came from a socket.
 pub(super) enum Received {
     Nothing,
     /// With the descriptors of a request.
@@ -112,9 +112,10 @@ pub(super) fn approach(to: SocketAddr) -> ProviderResult<(Descriptor, u32)> {
     peer_of(&socket).map(|process| (socket, process))
 }
 
-/// The process at the other end, as the kernel says: who connected, or who began to listen.
+/// The process at the other end, as the kernel says: the one that connected, or that began to listen.
 ///
 /// # Errors
+///
 /// [`Error::ConnectionRefused`] if it is another user's.
 pub(super) fn peer_of(socket: &Descriptor) -> ProviderResult<u32> {
     let (pid, uid) =
@@ -126,10 +127,11 @@ pub(super) fn peer_of(socket: &Descriptor) -> ProviderResult<u32> {
     Ok(pid)
 }
 
-/// Says something, with the descriptors of a request.
+/// Sends a packet, with the descriptors of a request.
 ///
 /// # Errors
-/// [`Error::ConnectionReset`] if nobody is there any more.
+///
+/// [`Error::ConnectionReset`] if no process is there any more.
 pub(super) fn say(
     socket: &Descriptor,
     kind: PacketKind,
@@ -167,7 +169,7 @@ pub(super) fn hear(socket: &Descriptor) -> Received {
     }
 }
 
-/// What may come to a listener: it is nothing, or what was meant.
+/// Feeds a listener a packet of arbitrary bytes: it is nothing, or what it says.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(data: &[u8]) {
     if let Some(message) = Packet::decode(data) {

@@ -12,7 +12,7 @@ use crate::provider::software::inherited;
 use crate::sys::{file, sealed, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Receives that one queue pair can post: for so many the peer sees how large they are.
+/// The number of receives that one queue pair can post. The peer sees how large each of them is.
 pub(super) const RECEIVES: usize = 256;
 
 /// To be rung for messages.
@@ -65,7 +65,8 @@ pub(super) struct ReceiverWords {
 /// Written seldom, read by the peer with each message.
 #[repr(C)]
 pub(super) struct Sleeping {
-    /// [`MESSAGES`] and [`ACKNOWLEDGEMENTS`]: what this end is to be rung for. Who rings sets it to zero.
+    /// [`MESSAGES`] and [`ACKNOWLEDGEMENTS`]: what the peer is to ring this end for. The peer sets it to zero when it
+    /// rings.
     pub(super) armed: AtomicU32,
     /// Not zero once its queue pair has ended.
     pub(super) ended: AtomicU32,
@@ -74,7 +75,7 @@ pub(super) struct Sleeping {
 }
 
 const RINGS: usize = size_of::<Head>().next_multiple_of(PAGE);
-/// Bytes of a connection's memory. What is never touched costs nothing.
+/// Bytes of a connection's memory. A page that nobody touches costs nothing.
 const TOTAL: usize = RINGS + 2 * RING;
 
 /// A connection's memory, mapped. Fork children do not have it.
@@ -111,7 +112,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::InvalidParameter`] if it is not memory of this very size, sealed.
     pub(super) fn of(fd: Fd) -> ProviderResult<Self> {
-        // Sealed: nobody can shrink it under the mapping.
+        // The memory is sealed: nobody can shrink it under the mapping.
         if !matches!(sealed::size_of(fd), Ok(Some(size)) if size == TOTAL as u64) {
             return Err(Error::InvalidParameter);
         }
@@ -139,7 +140,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // In a child there is nothing, or something of its own.
         if self.generation == inherited::generation() {
-            // SAFETY: whoever used it held this object.
+            // SAFETY: every user of the mapping held this object.
             unsafe { file::unmap(self.at, TOTAL) };
         }
     }

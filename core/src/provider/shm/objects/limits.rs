@@ -7,12 +7,12 @@ use super::work_queue::SEGMENTS;
 use crate::provider::interface::Limits;
 use crate::provider::shm::THRESHOLD;
 
-/// What an adapter can do. Whether the kernel lets two processes access each other's memory is found out for
-/// each connection.
+/// An adapter's limits. Each connection finds out whether the kernel lets the two processes access each other's memory.
 pub(super) const LIMITS: Limits = Limits {
     max_registration: 1 << 46,
     max_message: MAX_MESSAGE,
-    // Copied when it is posted: who looks meanwhile waits for nobody, but what is behind it does.
+    // A write is copied when it is posted. A thread that looks meanwhile waits for nobody, but the requests behind it
+    // wait.
     max_transfer: 4 << 20,
     max_inline: 256,
     max_segments: SEGMENTS as u32,

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ports of listeners that did not ask for one.
 const PORTS: std::ops::Range<u32> = 32768..65536;
-/// Most of those who connected and have not said what they want.
+/// At most so many processes may have connected and not have said what they want.
 const ARRIVING: usize = 64;
 
 /// Connections accepted at a time; the others stay with the kernel.
@@ -30,9 +30,9 @@ pub struct LocalListener {
 struct State {
     bound: Option<(SocketAddr, Descriptor)>,
     listens: bool,
-    /// Who waits for this object is woken when somebody comes.
+    /// A thread that waits for this object wakes when a process comes.
     is_watched: bool,
-    /// Who connected and has not said what it wants, and its process.
+    /// The processes that connected and have not said what they want.
     arriving: VecDeque<(Descriptor, u32)>,
     /// The request under way, and the connector it fills.
     pending: Option<(u64, Arc<connector::ConnectorState>)>,
@@ -47,7 +47,8 @@ impl LocalListener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes who waits for this object when somebody comes, or not: nothing is taken without a connector for it.
+    /// Has a thread that waits for this object wake when a process comes, or not: nothing is taken without a connector
+    /// for it.
     fn watch(&self, state: &mut State, on: bool) -> ProviderResult<()> {
         if state.is_watched == on {
             return Ok(());
@@ -63,10 +64,11 @@ impl LocalListener {
         watched
     }
 
-    /// The next who has said what it wants, of a few that came.
+    /// The next request, of a few processes that came.
     ///
     /// # Errors
-    /// [`Error::InsufficientResources`]: there is no descriptor for who comes.
+    ///
+    /// [`Error::InsufficientResources`]: there is no descriptor for a process that comes.
     fn next_request(&self, state: &mut State) -> ProviderResult<Option<ConnectionRequest>> {
         for at in 0..state.arriving.len() {
             let received = handshake::hear(&state.arriving[at].0);
@@ -99,7 +101,7 @@ impl LocalListener {
         Ok(None)
     }
 
-    /// Who connected is heard later.
+    /// Keeps a process that connected, to hear it later.
     fn keep(&self, state: &mut State, control: Descriptor, process: u32) {
         if state.arriving.len() == ARRIVING {
             if let Some((oldest, _)) = state.arriving.pop_front() {

@@ -24,12 +24,12 @@ use std::sync::{Arc, OnceLock};
 pub(super) const IDLE: u8 = 0;
 /// Requests run.
 pub(super) const CONNECTED: u8 = 1;
-/// What is posted is cancelled.
+/// What is posted ends as cancelled.
 pub(super) const ENDED: u8 = 2;
 
 /// See the module.
 pub(super) struct LocalPair {
-    /// What completion queues know it by.
+    /// The number by which completion queues know it.
     pub(super) key: u64,
     generation: u32,
     pub(super) attributes: QueuePairAttributes,
@@ -39,7 +39,7 @@ pub(super) struct LocalPair {
     pub(super) memory: Arc<AdapterMemory>,
     pub(super) channel: OnceLock<LocalChannel>,
     pub(super) phase: AtomicU8,
-    /// Nothing begins any more, and whoever works is to end it.
+    /// Nothing begins any more. A thread that works on it has to end it.
     pub(super) ending: AtomicBool,
     /// The client has it no more.
     pub(super) closed: AtomicBool,
@@ -58,7 +58,7 @@ pub(super) struct LocalPair {
     pub(super) progress: UnsafeCell<PairProgress>,
 }
 
-// SAFETY: `progress` is only reached while `busy` is held; all else may be used by any thread.
+// SAFETY: a thread reaches `progress` only while it holds `busy`. Any thread may use all else.
 unsafe impl Sync for LocalPair {}
 
 impl LocalPair {
@@ -123,7 +123,7 @@ impl LocalPair {
         let own = channel.own();
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         own.capacities[(number % RECEIVES as u64) as usize].store(capacity, Ordering::Relaxed);
-        // Whoever opens the connection may be at it too: the number never goes back.
+        // The thread that opens the connection may do the same: the number never goes back.
         own.receiving.0.posted.fetch_max(number + 1, Ordering::SeqCst);
     }
 
@@ -136,12 +136,12 @@ impl LocalPair {
         }
     }
 
-    /// Somebody waits for one of its completion queues.
+    /// True if a thread waits for one of its completion queues.
     pub(super) fn is_awaited(&self) -> bool {
         self.queues().any(|queue| queue.is_awaited())
     }
 
-    /// Some request's end is to be told, or there is one that has not begun.
+    /// True if the end of some request has to be told, or one has not begun.
     pub(super) fn wants_acknowledgements(&self) -> bool {
         let outstanding = self.requests.outstanding();
         outstanding.start < self.telling.load(Ordering::SeqCst)
@@ -176,7 +176,7 @@ impl LocalPair {
                     || is(&seen.stuck)))
     }
 
-    /// Has those look who sleep until something completes.
+    /// Has the threads look that sleep until something completes.
     pub(super) fn kick_awaited(&self) {
         self.queues().filter(|queue| queue.is_awaited()).for_each(|queue| queue.kick());
     }
@@ -186,7 +186,7 @@ impl LocalPair {
         self.seen.not_ready.load(Ordering::SeqCst)
     }
 
-    /// A buffer was posted: a message that waits for it is to be taken.
+    /// A buffer was posted: takes a message that waits for it.
     pub(super) fn receive_posted(&self) {
         self.seen.not_ready.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);

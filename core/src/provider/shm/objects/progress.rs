@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub(super) struct PairProgress {
     /// Bytes put into the ring.
     pub(super) written: u64,
-    /// Of them, those that the peer took.
+    /// How many of them the peer took.
     pub(super) acknowledged: u64,
     /// Messages put there.
     pub(super) sent: u64,
@@ -22,8 +22,8 @@ pub(super) struct PairProgress {
     pub(super) is_deaf: bool,
 }
 
-/// What the engine saw last, for others to tell whether it would find something. Relaxed: whoever asks after
-/// a turn of the engine, which ends with a store in SeqCst, sees what it left.
+/// What the engine saw last, by which others tell whether it would find something. Relaxed: a turn of the engine ends
+/// with a store in SeqCst, so a thread that asks afterwards sees what the turn left.
 #[derive(Default)]
 pub(super) struct SeenProgress {
     /// Bytes taken from the peer.
@@ -38,8 +38,8 @@ pub(super) struct SeenProgress {
     pub(super) not_ready: AtomicBool,
     /// The first request has ended.
     pub(super) ripe: AtomicBool,
-    /// A window that is to be closed waits for a write of the peer's.
+    /// A window that has to be closed waits for a write of the peer's.
     pub(super) stuck: AtomicBool,
-    /// What was left when it ended was told of.
+    /// The requests that were left when it ended have been told.
     pub(super) settled: AtomicBool,
 }

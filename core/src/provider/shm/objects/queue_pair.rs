@@ -209,7 +209,7 @@ impl implement::QueuePairObject for LocalQueuePair {
 }
 
 impl Drop for LocalQueuePair {
-    /// Nobody posts any more, and nothing more is told. A queue may keep the rest for a while: until the peer's last
+    /// No thread posts any more, and nothing more is told. A queue may keep the rest for a while, until the peer's last
     /// write has ended.
     fn drop(&mut self) {
         let pair = &self.pair;

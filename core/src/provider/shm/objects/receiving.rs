@@ -31,7 +31,7 @@ impl LocalPair {
         Some(receive)
     }
 
-    /// A buffer for a message that is there; without one, who posts the next one has it taken.
+    /// A buffer for a message that is there. Without one, the thread that posts the next buffer has the message taken.
     fn receive_or_be_awaited(&self) -> Option<Receive> {
         if let Some(receive) = self.next_receive() {
             return Some(receive);

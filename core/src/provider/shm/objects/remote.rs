@@ -89,9 +89,10 @@ impl LocalPair {
         }
     }
 
-    /// Takes everything back that the peer can reach (M2); true if nothing is left. By who ends the queue pair,
-    /// in a turn or not. A write that is under way is waited for, `patience` ns in all: then its region stays
-    /// bound, so that it is not deregistered, and who looks later finds the write's end, or the writer's.
+    /// Takes everything back that the peer can reach (M2). True if nothing is left. The thread that ends the queue pair
+    /// calls this, in a turn or not. It waits for a write that is under way, `patience` ns in all. If the write lasts
+    /// longer, its region stays bound, so that it is not deregistered. A thread that looks later finds the end of the
+    /// write, or that of the writer.
     pub(super) fn close_windows(&self, patience: u64) -> bool {
         let mut deadline = None;
         loop {
@@ -128,8 +129,8 @@ impl LocalPair {
             RequestedWork::Bind(token, start, end, access) => {
                 let window = &channel.own().windows[window::place(*token)];
                 window.open(*token, &(*start..*end), *access);
-                // Against who ends the queue pair, and then closes the windows that it finds: it may have
-                // found this one closed. The peer was not told of it yet.
+                // Ordered against a thread that ends the queue pair, and then closes the windows that it finds. It may
+                // have found this one closed. The peer has not heard of the window yet.
                 fence(Ordering::SeqCst);
                 if self.ending.load(Ordering::SeqCst) {
                     window.close(true);

@@ -7,7 +7,7 @@ use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::{Completions, Notifier};
 use crate::sys::{poll, Fd};
 
-/// What the descriptor is readable for, beside queue pairs' doorbells: a result.
+/// The descriptor is readable for a result, and for queue pairs' doorbells.
 const RESULT: u64 = 0;
 /// The queue was kicked.
 pub(super) const KICK: u64 = 1;
@@ -15,7 +15,7 @@ pub(super) const KICK: u64 = 1;
 /// See the module.
 pub(super) struct Results {
     pub(super) completions: Completions,
-    /// Somebody saw something that a sleeper is to look at.
+    /// A thread saw something that a sleeper has to look at.
     pub(super) kick: Notifier,
     /// Readable for a result, a kick, and each doorbell.
     pub(super) set: Descriptor,
@@ -45,19 +45,19 @@ impl Results {
         self.completions.add(completion);
     }
 
-    /// Whether the next result is to be told. SeqCst.
+    /// True if the next result has to be told. SeqCst.
     #[inline]
     pub(super) fn is_awaited(&self) -> bool {
         self.completions.is_awaited()
     }
 
-    /// Has whoever waits look at all queue pairs.
+    /// Has the thread that waits look at all queue pairs.
     #[cold]
     pub(super) fn kick(&self) {
         self.kick.raise();
     }
 
-    /// A queue pair is connected: its doorbell wakes who waits.
+    /// A queue pair is connected: its doorbell wakes a thread that waits.
     pub(super) fn watch(&self, channel: &LocalChannel, key: u64) -> ProviderResult<()> {
         watch(&self.set, channel.doorbell(), key)?;
         if self.is_awaited() {
@@ -67,7 +67,7 @@ impl Results {
         Ok(())
     }
 
-    /// Its doorbell wakes nobody any more.
+    /// Its doorbell wakes no thread any more.
     pub(super) fn unwatch(&self, channel: &LocalChannel) {
         let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.doorbell(), 0, 0);
     }

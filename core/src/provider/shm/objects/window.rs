@@ -14,7 +14,7 @@ use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// Windows of one end: a power of two.
 pub(super) const WINDOWS: usize = 64;
-/// Bytes that are written at a time: for so many the owner may have to wait.
+/// Bytes that are written at a time. The owner may have to wait for so many.
 const PIECE: usize = 256 << 10;
 /// Attempts against a peer that changes the word at the same time.
 const ATTEMPTS: usize = 100;
@@ -111,12 +111,14 @@ impl Window {
         }
     }
 
-    /// RDMA read (S4) of `length` bytes of `process`, whose proof that is. Peer.
+    /// RDMA read (S4) of `length` bytes of `process`, to which the proof belongs. The peer calls this.
     ///
     /// # Errors
+    ///
     /// [`Refusal`]; bytes at `to` may have changed then.
     ///
     /// # Safety
+    ///
     /// `length` bytes at `to` may be written.
     pub(super) unsafe fn read(
         &self,
@@ -140,13 +142,15 @@ impl Window {
         Ok(())
     }
 
-    /// RDMA write (S5) of `length` bytes, as [`read`](Self::read). True: the owner waits for this write's
-    /// end, and is to be rung.
+    /// RDMA write (S5) of `length` bytes, as [`read`](Self::read). True: the owner waits for the end of this write, and
+    /// the peer has to ring it.
     ///
     /// # Errors
+    ///
     /// [`Refusal`]; some bytes may have been written then.
     ///
     /// # Safety
+    ///
     /// `length` bytes at `from` are mapped.
     pub(super) unsafe fn write(
         &self,
@@ -255,7 +259,7 @@ mod tests {
         p.misdirect(&others);
         assert_eq!(write(&w, &p, m, &[9; 4]), Err(Refusal::Stranger));
         assert_eq!((bytes, others), ([0; 16], [0; 2]));
-        // The write is over: it keeps nobody waiting.
+        // The write is over, and keeps no thread waiting.
         assert!(w.close(false));
     }
 

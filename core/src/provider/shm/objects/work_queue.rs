@@ -117,12 +117,12 @@ pub(super) struct WorkQueue<T> {
     posting: Mutex<()>,
     /// Requests ever posted.
     posted: AtomicU64,
-    /// Of them, those that are over.
+    /// How many of them are over.
     over: AtomicU64,
 }
 
-// SAFETY: a place is reached by who posts, while it is not outstanding and `posting` is held, and by
-// the one engine while it is outstanding.
+// SAFETY: the posting thread reaches a place while it is not outstanding and that thread holds `posting`. The one
+// engine reaches it while it is outstanding.
 unsafe impl<T: Send> Sync for WorkQueue<T> {}
 
 impl<T: Copy> WorkQueue<T> {
@@ -168,7 +168,7 @@ impl<T: Copy> WorkQueue<T> {
     /// Numbers of those that are not over. SeqCst.
     #[inline]
     pub(super) fn outstanding(&self) -> Range<u64> {
-        // What is over was posted before.
+        // Requests that are over were posted before.
         let over = self.over.load(Ordering::SeqCst);
         over..self.posted.load(Ordering::SeqCst)
     }
@@ -181,7 +181,7 @@ impl<T: Copy> WorkQueue<T> {
     #[inline]
     pub(super) unsafe fn at(&self, number: u64) -> (&mut T, usize) {
         let place = self.place(number);
-        // SAFETY: outstanding, so who posts leaves it alone; the rest is the caller's promise.
+        // SAFETY: the place is outstanding, so the posting thread leaves it alone. The rest is the caller's promise.
         (unsafe { &mut *self.places[place].get() }, place)
     }
 
@@ -214,7 +214,7 @@ impl InlineBytes {
         self.size
     }
 
-    /// Where those of a place are: [`size`](Self::size) bytes, to be reached by who may reach the place.
+    /// The bytes of a place: [`size`](Self::size) many. A thread that may reach the place may reach them.
     #[inline]
     pub(super) fn of(&self, place: usize) -> *mut u8 {
         match self.size {
