@@ -14,7 +14,7 @@ use crate::switch::stream::Stream;
 use crate::sys::{net, poll, sock_diag, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How often (ns) who waits asks.
+/// How often (ns) a thread that waits asks.
 const NAP: u64 = 20_000_000;
 
 /// True if the peer's end may be behind what is unread here.
@@ -31,7 +31,7 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
     may_be(stream).then_some(NAP)
 }
 
-/// Does what TCP's reset would have done, if the peer is gone and had not read everything. What is unread here stays to be
+/// Does what TCP's reset would have done, if the peer is gone and had not read everything. The unread bytes stay to be
 /// read.
 pub(super) fn look(socket: &Socket, stream: &Stream) {
     let is_gone = || match stream.fabric {

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// How long (ns) sleepers may take to come out of the kernel once the ring is there. One that is
 /// given up too early falls asleep again without having seen what it was woken for.
 const SLEEPERS_TIMEOUT: u64 = 2_000_000_000;
-/// After so long (ns) it is asked whether they live.
+/// After so long (ns) a thread asks whether the others live.
 const LOOK_FOR_DEAD: u64 = 1_000_000;
 
-/// Notes that a ring lies on the bell, for whoever sleeps next; or takes it off at once where nobody else can have been meant.
+/// Notes that a ring lies on the bell, for the thread that sleeps next. Takes the ring off at once where no other
+/// thread can have been meant.
 pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
     let e = stream.endpoint;
     let is_mine = e.sleepers.are_one()
@@ -34,8 +35,8 @@ pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
     }
 }
 
-/// Takes off the rings that are noted. Only for who found the stream empty and is about to raise a counter; waits until the
-/// threads that they were to wake are awake, not once `ready`.
+/// Takes off the rings that are noted. Only a thread that found the stream empty and is about to raise a counter calls
+/// this. It waits until the threads that the rings were to wake are awake, but not once `ready`.
 pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl FnMut() -> bool) {
     let e = stream.endpoint;
     if stream.fabric.is_none() && e.rang.load(SeqCst) == 0 {
@@ -51,7 +52,7 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl 
         return;
     }
     if !forced && e.sleepers.any() {
-        // Somebody went to sleep meanwhile: the ring, if there is one, is that thread's to hear.
+        // A thread went to sleep meanwhile: the ring, if there is one, is for that thread.
         e.anchor.unlock();
         return;
     }
@@ -88,7 +89,7 @@ fn silence(stream: &Stream) -> bool {
 enum Departure {
     /// All came out of the kernel, or there was no ring to wake them.
     Done,
-    /// Some are still there, and who waits for them has something better to do.
+    /// Some are still there, and the thread that waits for them has something better to do.
     Awaited,
     /// Some never came: stopped.
     Never,

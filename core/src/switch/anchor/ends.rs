@@ -23,12 +23,12 @@ pub(in crate::switch) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
         log::error!("fd {}: connection reset, the peer broke the protocol: {why}", socket.anchor());
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
         registry::set_state(socket.statistics(), registry::State::Failed);
-        // Everybody who sleeps on the anchor has to learn of it, the peer too.
+        // Every thread that sleeps on the anchor has to learn of it, the peer's too.
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
     }
 }
 
-/// True if the peer's end does not wake who sleeps on the anchor: it is to be looked for.
+/// True if the peer's end does not wake a thread that sleeps on the anchor. The thread has to look for that end.
 pub(in crate::switch) fn hears_no_end(stream: &Stream) -> bool {
     let is_deaf =
         || stream.endpoint.has(flag::RECEIVE_SHUT) && !stream.endpoint.has(flag::ANCHOR_ENDED);
@@ -65,7 +65,8 @@ fn is_reset_by_close(stream: &Stream) -> bool {
         && !stream.peer_consumed_all()
 }
 
-/// True if the kernel alone tells of a reset behind the end of the stream: of this end, whose direction never turned.
+/// True if only the kernel tells of a reset behind the end of the stream. It tells of this end, whose direction never
+/// turned.
 #[inline]
 pub(in crate::switch) fn may_be_reset_by_tcp(stream: &Stream) -> bool {
     let state = stream.endpoint.state();
@@ -104,10 +105,10 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         link.catch_up();
     }
     if returning::is_kernels(stream) {
-        // What the kernel says comes after what is still to be read here, and is the kernel's to say.
+        // What the kernel says comes after what this end still has to read. The kernel tells it later.
         returning::follow(stream);
         if let Some(link) = stream.fabric.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
-            // Nobody answers if the peer is gone.
+            // If the peer is gone, no answer comes.
             link.look_for_end();
         }
         return;
@@ -115,10 +116,11 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     if let Some(link) =
         stream.fabric.filter(|link| link::look_for_early_end(stream, link, socket.anchor()))
     {
-        // It tells nothing more if the peer is gone. (TCP's end may not come either, behind what nobody takes.)
+        // If the peer is gone, the link tells nothing more. (TCP's end may not come either, behind bytes that nobody
+        // takes.)
         return link.look_for_end();
     }
-    // What is known already the kernel keeps, for who goes on with the connection.
+    // The kernel keeps what is known already, for the program that goes on with the connection.
     if events & libc::POLLERR != 0 && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE) {
         let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
         note_error(socket, stream, e);
@@ -144,7 +146,8 @@ pub(in crate::switch) fn is_local(error: i32) -> bool {
     LOCAL.contains(&error)
 }
 
-/// Notes what the kernel said of the connection. What it said of [this process](is_local) is none of the connection's.
+/// Notes what the kernel said of the connection. What it said of [this process](is_local) does not concern the
+/// connection.
 pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
@@ -165,9 +168,9 @@ fn has_finished(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
 }
 
-/// Has the kernel reset a connection of which TCP would have done so: it answers with a reset what is sent to an end that
-/// closed, or shut both directions down. That end learns of it so, and whoever asks the kernel from now on, another program
-/// among them, is told what TCP would tell.
+/// Has the kernel reset a connection that TCP would have reset. The kernel of an end that closed, or shut both
+/// directions down, answers with a reset what is sent there. So that end learns of it. The kernel then tells every
+/// later caller, another program among them, what TCP would tell.
 #[cold]
 pub(in crate::switch) fn reset_anchor(socket: &Socket) {
     if net::is_ended_by_peer(socket.anchor()) {
@@ -186,7 +189,7 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
         return;
     }
     let finished = stream.peer().sending.0.finished.load(Acquire);
-    // Who shut both directions down, and did not close, answers only what comes afterwards.
+    // A peer that shut both directions down, and did not close, answers only what comes afterwards.
     let keeps_unread = finished & (FINISHED | READ_SHUT | CLOSED) == FINISHED | READ_SHUT;
     // Behind both ends a reset finds nobody.
     let is_over = finished & FINISHED != 0 && stream.endpoint.has(flag::SEND_SHUT);

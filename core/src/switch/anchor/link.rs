@@ -14,14 +14,14 @@ use crate::switch::stream::Stream;
 use crate::sys::{file, hidden, net, time, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
+/// How long (ns) a sleeper sleeps at a time if its link has failed, or belongs to another process, which may have died.
 const LONGEST_NAP: u64 = 500_000_000;
 /// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
 /// what it sent.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
 pub(in crate::switch) const PAUSE: u64 = 50_000;
 
-/// What such a connection is shown to be on.
+/// What `sanctl` shows as the carrier of such a connection.
 pub(in crate::switch) fn provider() -> registry::Provider {
     if fabric::is_of_this_host() {
         registry::Provider::Shm
@@ -62,7 +62,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     stream.endpoint.error.store(error.0 as u32, Relaxed);
     stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
     registry::set_state(socket.statistics(), registry::State::Failed);
-    // The peer, and everybody who sleeps on the anchor, has to learn of it.
+    // The peer, and every thread that sleeps on the anchor, has to learn of it.
     net::reset(socket.anchor());
 }
 

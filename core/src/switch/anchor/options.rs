@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Least send buffer (bytes) a program can ask for; what the kernel's own minimum comes to.
 const LEAST_SEND_BUFFER: u32 = 4608;
-/// What TCP lets a peer have unread from the start: the send buffer stands for the peer's receive buffer as well.
+/// How much TCP lets a peer have unread from the start. The send buffer stands for the peer's receive buffer as well.
 const AT_PEER: u32 = 64 << 10;
 
 /// The value of SO_MAX_PACING_RATE that sets no rate.

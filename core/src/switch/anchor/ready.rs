@@ -38,7 +38,7 @@ pub(in crate::switch) fn poll_readable(stream: &Stream) -> bool {
     match poll_known(stream) {
         Some(readable) => readable,
         None => {
-            // If not, somebody receives right now and will know better.
+            // If not, another thread receives right now and will know better.
             let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
             let absorbed = stream.absorb();
             drop(held);
@@ -57,13 +57,13 @@ pub(in crate::switch) fn poll_writable(stream: &Stream) -> bool {
         // The kernel knows: see `readiness::of_socket`.
         WayOut::Left => false,
         _ if state.has(FAILS) => true,
-        // What goes first has no room.
+        // There is no room for what goes first.
         WayOut::Leaving => false,
         WayOut::Tcp => poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0),
         WayOut::San => {
             stream.has_space()
                 || link::poll_for_space(stream)
-                // Who shut both directions down before it closed is heard once, at the first.
+                // A peer that shut both directions down before it closed is heard once, at the first send.
                 || ends::answers_with_reset(stream)
         }
     }

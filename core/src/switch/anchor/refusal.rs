@@ -32,7 +32,7 @@ pub(in crate::switch) fn apply(socket: &Socket, stream: &Stream) -> Option<u64> 
     Some(allowed)
 }
 
-/// [`apply`], unless somebody receives at this moment, who will.
+/// [`apply`], unless another thread receives at this moment. That thread will do it.
 pub(super) fn look(socket: &Socket, stream: &Stream) {
     if stream.endpoint.has(flag::RECEIVE_SHUT) {
         let held = stream.borrow(&stream.endpoint.receive.lock);

@@ -20,8 +20,8 @@ pub(in crate::switch) fn is_due(stream: &Stream) -> bool {
         || stream.endpoint.state().is_returning()
 }
 
-/// True if this end has left, and part of what goes over TCP first is still to be sent: there was no room, or a process
-/// died meanwhile. To be asked under the send lock by who is about to send.
+/// True if this end has left, and still has to send part of what goes over TCP first: there was no room, or a process
+/// died meanwhile. A thread that is about to send asks this under the send lock.
 #[inline]
 pub(in crate::switch) fn is_half_left(stream: &Stream) -> bool {
     let state = stream.endpoint.state();
@@ -39,7 +39,7 @@ pub(in crate::switch) fn is_stood_in_for(stream: &Stream) -> bool {
     stream.own().sending.0.direction.state().claimed
 }
 
-/// What of the anchor tells that an end which [half left](is_half_left) may go on; zero: only the clock does.
+/// The events of the anchor after which an end that [half left](is_half_left) may go on. Zero: only the clock tells.
 pub(in crate::switch) fn room_events(stream: &Stream) -> i16 {
     if is_stood_in_for(stream) {
         0

@@ -53,7 +53,7 @@ pub(in crate::switch) fn turn(stream: &Stream) -> bool {
     true
 }
 
-/// [`turn`], where no lock is held and nobody waits for it.
+/// [`turn`], where the caller holds no lock and waits for none.
 pub(in crate::switch) fn try_turn(stream: &Stream) -> bool {
     stream.endpoint.way_out() == WayOut::San
         || stream.borrow(&stream.endpoint.send.lock).is_some_and(|_held| turn(stream))
@@ -63,7 +63,7 @@ pub(in crate::switch) fn try_turn(stream: &Stream) -> bool {
 pub(in crate::switch) fn send(stream: &Stream, from: &mut Buffers) -> Moved {
     let mut moved = Moved::default();
     while from.remaining() > 0 {
-        // All pieces in one call: who is gone answers the first with a reset.
+        // All pieces go in one call: a peer that is gone answers the first with a reset.
         let send = |pieces: &[_]| net::send_from(stream.anchor, pieces, libc::MSG_DONTWAIT);
         match from.with_pieces(usize::MAX, send) {
             Ok(0) | Err(Errno(libc::EAGAIN)) => break,
@@ -97,11 +97,11 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     Ok(next)
 }
 
-/// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
-/// over TCP](WayIn::is_over_tcp).
+/// Whether a read would not wait, as the kernel says. `None`: the segment says it. For an end that [receives over
+/// TCP](WayIn::is_over_tcp).
 #[cold]
 pub(in crate::switch) fn poll_readable(stream: &Stream) -> Option<bool> {
-    // Who has the lock receives right now and will know better.
+    // The thread that has the lock receives right now and will know better.
     let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return Some(true) };
     if !stream.endpoint.way_in().is_over_tcp() {
         return None;
@@ -197,7 +197,7 @@ pub(in crate::switch) fn take(
                 Some(taken) => Ok(taken),
                 // It turned at this moment.
                 None if direction.state().turned => Ok(Taken::Bytes(0)),
-                // Nobody else takes any under this lock.
+                // No other thread takes any under this lock.
                 None => Err(Broken::Position),
             }
         }

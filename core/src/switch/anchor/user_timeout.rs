@@ -14,7 +14,7 @@ use crate::switch::stream::Stream;
 use crate::sys::{net, time};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The option was set, to so many milliseconds; zero: TCP's own time, which a peer of this host never reaches.
+/// The program set the option, to so many milliseconds. Zero: TCP's own time, which a peer of this host never reaches.
 pub(in crate::switch) fn set(stream: &Stream, milliseconds: i32) {
     stream.endpoint.timing.limit.store(milliseconds.max(0) as u32, Relaxed);
     if milliseconds > 0 {

@@ -40,8 +40,8 @@ pub(in crate::switch) fn find(
 }
 
 impl Registration {
-    /// True if the descriptor is there by which it was made. Else the program has closed it, while another one keeps the
-    /// socket open.
+    /// True if the descriptor is there by which the registration was made. Otherwise the program has closed it, while
+    /// another one keeps the socket open.
     pub(in crate::switch) fn has_descriptor(&self) -> bool {
         table::is_of(self.fd, self.socket)
     }
@@ -119,7 +119,7 @@ pub(in crate::switch) fn remove_if_parked(
     true
 }
 
-/// What the program asked for.
+/// The events that the program asked for.
 pub(in crate::switch) fn events_of(set: &Set, index: u32) -> u32 {
     set.with(|inner| inner.registrations[index as usize].as_ref().map_or(0, |r| r.events))
         .unwrap_or(0)
@@ -196,8 +196,8 @@ pub(in crate::switch) fn prepare_to_switch(structure: &mut Structure, socket: &S
     watches.iter().all(|watch| check_deletable(watch) && watch.set.shadow().is_ok())
 }
 
-/// False if the descriptor is closed by which the registration was made, while another one keeps the socket open: the kernel goes on
-/// with such a registration, and takes it back from nobody.
+/// False if the program has closed the descriptor by which the registration was made, while another one keeps the
+/// socket open. The kernel goes on with such a registration, and lets nobody take it back.
 fn check_deletable(watch: &Watch) -> bool {
     let is_so = |inner: &mut Inner| {
         inner.registrations[watch.index as usize].as_ref().is_some_and(Registration::has_descriptor)
@@ -309,7 +309,7 @@ pub(in crate::switch) fn clear(structure: &mut Structure, set: &'static Set) {
     }
 }
 
-/// A ring was taken off by somebody else: the sets that were to hear it look themselves.
+/// Another thread took a ring off: the sets that were to hear the ring look themselves.
 pub(in crate::switch) fn ring_taken_off(socket: &Socket) {
     have_looked_at(socket, Registration::disarm);
 }

@@ -39,9 +39,9 @@ pub(in crate::switch) enum WaitForRoom {
     UntilDone,
     /// Ten seconds, in a call that TCP never lets wait: longer than a peer needs that is only slow.
     TenSeconds,
-    /// A second: longer than who reads at all lets it wait.
+    /// A second: a peer that reads at all lets the caller wait less.
     Second,
-    /// Not beyond what anything else takes.
+    /// No longer than anything else takes.
     Moment,
 }
 
@@ -57,8 +57,8 @@ impl WaitForRoom {
     }
 }
 
-/// Waits for the room that an end which half left needs to leave. Not for a peer that sends in its stead, nor in a signal
-/// handler that interrupted its own thread's send.
+/// Waits for the room that an end which half left needs to leave. It does not wait for a peer that sends in its stead,
+/// nor in a signal handler that interrupted its own thread's send.
 pub(super) fn finish_leaving(
     socket: &Socket,
     stream: &Stream,
@@ -82,8 +82,8 @@ pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
     returning::is_begun(stream) && advance(socket, stream, Reason::PeerReturned)
 }
 
-/// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes as far as there is room
-/// now, and else from a process apart.
+/// As [`look_after`], where this may be the last look for long, or at all. What has to go over TCP goes as far as there
+/// is room now. A process apart sends the rest.
 pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream) -> bool {
     let is_on_tcp = look_after(socket, stream);
     if !is_on_tcp && stream.fabric.is_none() {
@@ -97,8 +97,7 @@ pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream)
 pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let done = advance_alone(socket, stream, why);
     if stream.endpoint.has(flag::ONE_PROCESS) {
-        // The other end may be in this process, whose only thread is about to wait for what that end
-        // is to send again.
+        // The other end may be in this process, whose only thread is about to wait for what that end has to send again.
         table::each_socket(0, Fd::MAX - 1, |fd, other| {
             let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
             if !is_another || other.lane() == Lane::Tcp {
@@ -122,7 +121,8 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
         return true;
     }
     if ends::hinted_end(stream) {
-        // Nothing is sent again to who is gone: the kernel would tell of that, and not of what came before.
+        // This end sends nothing again to a peer that is gone: the kernel would tell of that, and not of what came
+        // before.
         ends::look(socket, stream);
     }
     let was_half_left = returning::is_half_left(stream);
@@ -155,10 +155,10 @@ pub(in crate::switch) fn return_anchor(
         return true;
     }
     let has_left = leave(stream, anchor, why);
-    // Of a reset that is not the kernel's own it would tell something else.
+    // If a reset is not the kernel's own, the kernel would tell something else.
     let goes_on =
         (has_left || returning::is_half_left(stream)) && !stream.endpoint.has(flag::RESET);
-    // What this end sends first may have no room until it reads what the peer sends over TCP.
+    // There may be no room for what this end sends first, until it reads what the peer sends over TCP.
     goes_on && settle(socket, stream) && has_left
 }
 
@@ -181,8 +181,8 @@ fn await_pulling_peer(stream: &Stream) {
     }
 }
 
-/// Where it may be the last look: what is to go over TCP goes, as far as there is room now, and else from a process apart; true
-/// if the socket is on TCP. Waits for no room.
+/// Where this may be the last look: what has to go over TCP goes as far as there is room now, and a process apart sends
+/// the rest. True if the socket is on TCP. This waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
     await_pulling_peer(stream);
     if stream.fabric.is_none() && !look_after(socket, stream) {
@@ -191,8 +191,8 @@ pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> boo
     look_after_to_the_end(socket, stream)
 }
 
-/// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process
-/// apart; true if the socket is on TCP. Waits for no room, and a few milliseconds at most for a peer that pulls.
+/// Before the last close: the peer gets what it wants again as far as there is room now, and a process apart sends the
+/// rest. True if the socket is on TCP. This waits for no room, and a few milliseconds at most for a peer that pulls.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if finish_sending(socket, stream) {
         return true;

@@ -15,7 +15,7 @@ use crate::sys::{file, Fd, Result};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What the helper calls.
+/// The calls of the helper.
 pub(in crate::switch) const CALLS: HelperCalls =
     HelperCalls { come_to, serve_requests, reachable: registry::publish_helper };
 
@@ -50,7 +50,7 @@ fn serve_requests() -> bool {
     again
 }
 
-/// Goes on with such connections; true if one of them is to be tried again.
+/// Goes on with such connections. True if the helper has to try one of them again.
 fn bring_back(is_one: impl Fn(&Socket) -> bool, mut goes_on: impl FnMut(&Found) -> bool) -> bool {
     let structure = Structure::lock();
     let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
@@ -83,13 +83,13 @@ struct Found {
 }
 
 impl Found {
-    /// True if it is to be tried again, because it is not back, but may be.
+    /// True if the helper has to try again, because the connection is not back, but may be.
     fn go_on(&self, why: Reason, may_be: fn(&Stream) -> bool) -> bool {
         let socket = &self.socket;
         let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
             return false;
         };
-        // Who has them may be interrupted, by whatever.
+        // The thread that has the locks may have been interrupted by anything.
         let is_free = !stream.is_locked();
         let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
         if is_back {

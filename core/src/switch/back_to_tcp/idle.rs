@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Between two sweeps (ns); what has not changed from one to the next is idle.
 const PERIOD: u64 = 5_000_000_000;
-/// A session that both ends do not use so long (ns) after it was offered, or taken, is given up.
+/// The library gives a session up that both ends do not use so long (ns) after it was offered, or taken.
 const GIVEN_UP_AFTER: u64 = 2 * PERIOD;
 
 /// Some connection has memory on the SAN, or for its way there, as far as is known.
@@ -106,14 +106,14 @@ fn look_at(socket: &Socket) -> bool {
             true
         }
         phase::TCP => !socket.shares_end() && !socket.clear_end(&mut Structure::lock()),
-        // What it has is the last close's to end.
+        // The last close ends what it has.
         _ => false,
     }
 }
 
 /// Notes what happened until this sweep; true if that is nothing since the last one, and nothing is under way.
 fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
-    // Between hosts one whose peer has not come would have to wait for its answer.
+    // Between hosts, one whose peer has not come would have to wait for the peer's answer.
     let goes_by_itself =
         |link: &Link| !link.is_foreign() && stream.endpoint.way_out() != WayOut::Tcp;
     if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {

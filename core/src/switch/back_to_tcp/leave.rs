@@ -30,7 +30,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
-    // Then there is nobody to send to, and the kernel tells the program why.
+    // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
     let resent = say_and_resend(stream, anchor, begun, gone);
@@ -41,8 +41,8 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
 /// Most bytes that a close sends again: more is faster read in the segment.
 const MOST_AT_CLOSE: u64 = 64 << 10;
 
-/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
-/// executes. Not where this end has something unread: then the end of the connection is a reset.
+/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever
+/// the peer executes. This leaves out an end that has something unread: there the end of the connection is a reset.
 pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
     let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
     if !returning::may_begin_later(stream) || stream.peer_consumed_all() || !is_read() {
@@ -71,7 +71,7 @@ fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
                 let _ = net::shutdown(anchor, libc::SHUT_WR);
             }
             e.step_out(OutEvent::Out);
-            // Who waits for room here waits for the kernel's now.
+            // A thread that waits for room here waits for the kernel's room now.
             stream.wake_own();
         }
         Resent::Part => {
@@ -98,8 +98,8 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     }
 }
 
-/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
-/// lock, and the direction's claim.
+/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out. `gone`: no peer is there. The
+/// caller has the send lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     if begun || gone || !pull(stream, anchor, u64::MAX) {
         return leave_and_resend(stream, anchor, begun, gone);
@@ -110,8 +110,8 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
     resent
 }
 
-/// True if this end sends again by itself what the peer has not read: nobody has to be there then who could be asked for it,
-/// whatever becomes of either end.
+/// True if this end sends again by itself what the peer has not read. Then nobody has to ask for it later, whatever
+/// becomes of either end.
 fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
@@ -130,12 +130,13 @@ fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
 fn say_left(stream: &Stream) -> DirectionState {
     let own = &stream.own().sending.0;
     let before = own.direction.leave();
-    // Before the ring: whoever it wakes finds it.
+    // This comes before the ring, so that a thread that the ring wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
     match stream.fabric {
-        // Before anything goes over TCP, which would be nobody's if this process died before the peer knew.
+        // This comes before anything goes over TCP. Otherwise bytes would belong to nobody if this process died before
+        // the peer knew.
         Some(link) => link.tell_return(),
-        // Who sleeps on the SAN does not hear what comes over TCP.
+        // A thread that sleeps on the SAN does not hear what comes over TCP.
         None => stream.segment.bells().ring(),
     }
     before
@@ -153,12 +154,12 @@ fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Res
     }
 }
 
-/// Notes why the connection goes back, for whoever goes on with it; the first reason counts.
+/// Notes why the connection goes back, for the program that goes on with it. The first reason counts.
 pub(super) fn note_reason(stream: &Stream, why: Reason) {
     let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
 }
 
-/// A process died while it sent, and nobody knows how much: the connection ends (D12).
+/// A process died while it sent, and nobody knows how much. So the connection ends (D12).
 #[cold]
 fn lose(stream: &Stream, anchor: Fd) {
     stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);

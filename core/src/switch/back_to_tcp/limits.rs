@@ -53,7 +53,8 @@ fn look() {
     });
 }
 
-/// Has a connection go back, or go on with that, and takes away what one has left that did. What is still to be given back after it.
+/// Has a connection go back, or go on with that, and takes away what a connection has left that went back. Gives what
+/// still has to be given back after it.
 fn give_up(socket: &Socket, over: Cost) -> Cost {
     let mut cost = Cost::default();
     if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {

@@ -10,7 +10,8 @@ use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::{apart, poll, time};
 
-/// How long (ns) a peer that reads nothing is borne with, as long as the kernel does with one whose window stays closed.
+/// How long (ns) the process apart bears with a peer that reads nothing: as long as the kernel does where a window
+/// stays closed.
 const LONGEST: u64 = 120_000_000_000;
 /// How long (ns) a peer that says it sends in this end's stead is left to it. It tries that for a fraction of this.
 const LONGEST_STAND_IN: u64 = 1_000_000_000;

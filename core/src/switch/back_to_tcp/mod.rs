@@ -17,8 +17,8 @@ mod request;
 pub(in crate::switch) mod resend;
 pub(in crate::switch) mod resend_for_peer;
 
-/// What is done by who is about to sleep, and now and then by who does not: `sanctl` is heard, and idle connections go. No
-/// lock is held.
+/// A thread that is about to sleep does this, and now and then one that does not: it hears `sanctl`, and has idle
+/// connections go. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn look_around() {
     request::check();

@@ -61,7 +61,7 @@ fn is_over_here(stream: &Stream) -> bool {
 /// is there yet. Receive lock.
 fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     if stream.look_after_posted() {
-        // What was written there counts once it is taken back.
+        // What the peer wrote there counts once this end has taken it back.
         return Ok(false);
     }
     let receive = &stream.endpoint.receive;
@@ -96,7 +96,8 @@ fn passed(stream: &Stream) -> u64 {
     taken.map_or(noted, |taken| taken.max(noted))
 }
 
-/// Publishes how far this end read. Whatever the peer puts there from now on, it rings for, and learns that nobody reads it.
+/// Publishes how far this end read. From now on the peer rings for whatever it puts there, and learns that nobody reads
+/// it.
 fn stop(stream: &Stream) {
     stream.stop_reading();
     let _ = counters::raise(stream, Event::Read);

@@ -24,11 +24,11 @@ pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Re
     if e.way_in().is_read_out() {
         return true;
     }
-    // Who is gone sends nothing again.
+    // A peer that is gone sends nothing again.
     ends::look(socket, stream);
     let is_read_out = !e.has(returning::OVER) && read_out(socket, stream, true);
     if is_read_out {
-        // Whoever goes on with it.
+        // For the program that goes on with the connection.
         note_reason(stream, why);
     }
     is_read_out
@@ -66,8 +66,8 @@ fn await_end(stream: &Stream, anchor: Fd) {
     }
 }
 
-/// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
-/// The socket need not be in this process's books; `anchor` is it under any number.
+/// Brings a connection back to TCP for a program that cannot read from the segment. False if it has to stay. The socket
+/// need not be in this process's books. `anchor` is the socket under any number.
 pub(in crate::switch) fn bring_back(
     socket: &Socket,
     stream: &Stream,

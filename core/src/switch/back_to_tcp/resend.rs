@@ -9,10 +9,10 @@ use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, poll, thread, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What became of it.
+/// What became of a resend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum Resent {
-    /// It is out, or nobody is there any more.
+    /// All of it is out, or no peer is there any more.
     All,
     /// There is no room for the rest now, or the peer sends in this end's stead at this moment.
     Part,
@@ -36,7 +36,8 @@ impl AnchorWriter {
         Self { anchor, skip, waits: false, failed: None }
     }
 
-    /// The next of the bytes that were left unread; false if there was no room for all of them, or nobody is there.
+    /// Puts the next of the bytes that were left unread. False if there was no room for all of them, or no peer is
+    /// there.
     pub(in crate::switch) fn put(&mut self, bytes: &[u8]) -> bool {
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
@@ -74,7 +75,7 @@ impl AnchorWriter {
     }
 }
 
-/// True if the kernel has an error of the connection to tell, or nobody to send to.
+/// True if the kernel has an error of the connection to tell, or no peer to send to.
 fn has_ended(anchor: Fd) -> bool {
     poll::poll_one(anchor, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0)
 }

@@ -28,8 +28,8 @@ const MOMENT: u64 = 2_000_000;
 const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
-/// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
-/// socket a descriptor of it.
+/// After connections went back for a program that cannot read from the segment: sees to it that what was unread comes.
+/// Each socket comes with a descriptor of it.
 pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
@@ -44,7 +44,7 @@ pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a S
     }
 }
 
-/// Looks whether the peer is to send again what lies here, or its end, and nobody has come to it.
+/// True if the peer has to send again what lies here, or its end, and has not looked yet.
 fn look_for_rest(stream: &Stream) -> bool {
     let sending = &stream.peer().sending.0;
     let is_more = || {
@@ -67,7 +67,7 @@ struct Due<'a> {
 }
 
 impl Due<'_> {
-    /// What is to be done after so long (ns); true if that is not all.
+    /// Does what is due after so long (ns). True if there is more.
     fn go_on(&self, passed: u64) -> bool {
         if !is_recalled(&self.stream) {
             return false;
@@ -95,12 +95,12 @@ impl Due<'_> {
     }
 }
 
-/// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
+/// Sends as far as there is room. `Unknown`: the sender does it at this moment, or another process in its stead.
 fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     let direction = &stream.peer().sending.0.direction;
     // Before the claim, which must not last.
     let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
-    // If one died in here, it is for the peer to find out: nobody else claims again.
+    // If a process died in here, the peer has to find out: no other process claims again.
     let stands_in = &stream.own().receiving.0.stands_in;
     if stands_in.compare_exchange(0, own_tid(), SeqCst, SeqCst).is_err() {
         return Resent::Unknown;

@@ -37,7 +37,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
     }
 }
 
-/// Everything else comes when it has shown that it lives.
+/// All else comes when the connection has shown that it lives.
 fn connect_over_tcp(
     socket: &Socket,
     peer: &SocketAddr,

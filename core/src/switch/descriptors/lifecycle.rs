@@ -33,7 +33,7 @@ pub(super) fn begins_anew(fd: Fd) {
     note_options(fd);
 }
 
-/// Options may be set of which nobody noted anything.
+/// The program may have set options that the library did not note.
 pub(super) fn note_options(fd: Fd) {
     if let Some(socket) = table::socket(fd) {
         socket.has_options.store(true, Relaxed);
@@ -91,7 +91,8 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
     }
     let Some(socket) = table::socket(fd) else { return };
     let is_plain = socket.is_plain();
-    // Closed by mistake for its parent, the connection would stay on TCP, although nobody else has it.
+    // If the child closed it by mistake for its parent, the connection would stay on TCP, although no other process has
+    // it.
     let matters = !is_plain || holders::is_counted(&socket) || process::may_be_borrowed();
     if matters && is_borrowed() {
         return;
@@ -108,7 +109,7 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
         return after_removal(Structure::lock(), socket, fd, is_last);
     }
     let structure = Structure::lock();
-    // Else another thread closes the same number.
+    // Otherwise another thread closes the same number.
     if table::take(fd, socket.get()) {
         let is_last = socket.remove_descriptor();
         after_removal(structure, socket, fd, is_last);
@@ -194,7 +195,7 @@ fn last_close(socket: &Socket) {
     stream.settle_posted();
     let shared = socket.leave(stream.endpoint);
     if shared {
-        // What the peer wants again any process can send, and the others may not look, or be dead.
+        // Any process can send what the peer wants again. The others may not look, or may be dead.
         detach::look_after(socket, &stream);
     }
     if let Some(link) = stream.fabric.filter(|_| shared) {
@@ -214,7 +215,7 @@ fn last_close(socket: &Socket) {
         // Over TCP both ends would have sent their FIN, and no close resets such a connection.
         let _ = net::close_in_order(socket.anchor());
     }
-    // Nobody of ours sleeps here any more.
+    // No thread of this end sleeps here any more.
     let counters = &stream.own().counters.0;
     counters.read.signal();
     counters.write.signal();
@@ -222,8 +223,7 @@ fn last_close(socket: &Socket) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
 }
 
-/// After the program made `to` another descriptor for `from`. What `to` was before must have been
-/// announced by [`closing`].
+/// The program made `to` another descriptor for `from`. The caller announced by [`closing`] what `to` was before.
 pub fn duplicated(from: Fd, to: Fd) {
     if from == to {
         return;

@@ -22,7 +22,7 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     if link::flush(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
-    // Who sends the rest, or will, may have no descriptor to keep TCP's end back with.
+    // The process that sends the rest, or will, may have no descriptor with which to keep TCP's end back.
     if link.is_foreign() || link.is_moving() {
         return link::wait_for(stream, link);
     }
@@ -74,13 +74,13 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     }
 }
 
-/// The time (clock, ns) that far after the first who asked.
+/// The time (clock, ns) that far after the first process that asked.
 fn first_and(first: &AtomicU64, then: u64) -> u64 {
     let until = time::now() + then;
     first.compare_exchange(0, until, Relaxed, Relaxed).err().unwrap_or(until)
 }
 
-/// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
+/// Relatives go on with the connection: one of them takes control of its link. (D12: otherwise it ends.)
 fn leave_control_to_relatives(link: &Link) {
     static GOES_UNTIL: AtomicU64 = AtomicU64::new(0);
     let until = first_and(&GOES_UNTIL, LEAVING);

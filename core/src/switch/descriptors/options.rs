@@ -58,7 +58,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What is stored in the place of the kernel's first bytes; `None`: the call fails.
+    /// The bytes that are stored in the place of the kernel's first ones. `None`: the call fails.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Answer::Fails(_) => None,
@@ -107,7 +107,7 @@ pub fn follow_to_kernel(socket: &Socket) -> bool {
     socket.stream().is_none_or(|stream| detach::look_after(socket, &stream))
 }
 
-/// What a call was told and can not report: the next one does, as in the kernel.
+/// Keeps an error that a call was told and cannot report. The next call reports it, as in the kernel.
 pub fn put_error_back(socket: &Socket, e: Errno) {
     if broken_by(socket) == Some(e) {
         if let Some(stream) = socket.stream() {
@@ -130,8 +130,8 @@ fn low_water(fd: Fd) -> Option<i32> {
     Some(stream.endpoint.receive.low_water.load(Relaxed) as i32)
 }
 
-/// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
-/// the kernel's stands.
+/// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see. `None`: the kernel's answer
+/// stands.
 fn tcp_state(fd: Fd) -> Option<u8> {
     const FIN_WAIT2: u8 = 5;
     const CLOSE_WAIT: u8 = 8;
@@ -210,7 +210,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     let stream = socket.stream()?;
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {
-        // What comes over TCP is the kernel's to count, as soon as the rest is.
+        // Once the rest comes over TCP, the kernel counts it.
         libc::FIONREAD if detach::look_after(&socket, &stream) => None,
         libc::FIONREAD => {
             wait::look_if_stale(&socket, &stream, time::ticks());

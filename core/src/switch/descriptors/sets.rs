@@ -87,8 +87,8 @@ pub(crate) fn after_fork_in_child() {
         if let Some(set) = table::set(fd) {
             set.lock.reset();
             set.sleepers.store(0, Ordering::Relaxed);
-            // The shadow set and the raised counters are the parent's. What the child goes on
-            // watching, it watches through a shadow of its own.
+            // The shadow set and the raised counters are the parent's. The child goes on watching through a shadow set
+            // of its own.
             let shadow = set.shadow.swap(-1, Ordering::Relaxed);
             if shadow >= 0 {
                 hidden::close(shadow);

@@ -33,7 +33,7 @@ fn claim() -> Claim {
 }
 
 impl Control {
-    /// Takes control if nobody has it. Acquire.
+    /// Takes control if no thread has it. Acquire.
     #[inline]
     pub(crate) fn try_lock(&self) -> Result<TokenTaken, Busy> {
         self.token.try_take(claim()).map_err(|refused| match refused {
@@ -42,7 +42,7 @@ impl Control {
         })
     }
 
-    /// Takes control if nobody has it and this process had it last. Acquire.
+    /// Takes control if no thread has it and this process had it last. Acquire.
     #[inline(always)]
     pub(crate) fn try_lock_again(&self) -> bool {
         let claim = claim();
@@ -57,8 +57,8 @@ impl Control {
         again
     }
 
-    /// As [`try_lock`](Self::try_lock), for what is no transfer of the calling process: control stays whose it
-    /// is (D3). A dead holder is found by whoever waits.
+    /// As [`try_lock`](Self::try_lock), for what is no transfer of the calling process: control stays with the process
+    /// that has it (D3). A thread that waits finds a dead holder.
     #[inline]
     pub(crate) fn try_borrow(&self) -> bool {
         self.token.try_borrow(own_tid())
@@ -127,14 +127,14 @@ impl Control {
         futex::wake(self.token.word(), i32::MAX as u32);
     }
 
-    /// Has whoever waits for it look whether to go on. By the holder.
+    /// Has a waiting thread look whether to go on. The holder calls this.
     pub(crate) fn nudge(&self) {
         if self.is_waited_for() {
             self.wake_all();
         }
     }
 
-    /// True if anybody may sleep until it is given back.
+    /// True if a thread may sleep until control is given back.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.token.is_waited_for()
     }

@@ -16,11 +16,10 @@ pub(in crate::switch) const MODE: u32 = 1 << 5;
 pub(in crate::switch) const REDISCOVER: u32 = 1 << 6;
 pub(in crate::switch) const RESIZE_ANSWER: u32 = 1 << 7;
 pub(in crate::switch) const RESIZE_REQUEST: u32 = 1 << 8;
-/// Not a message: the session is suspended, or about to be (D4). All others wait, but those that end a
-/// transfer.
+/// Not a message: the session is suspended, or about to be (D4). All messages wait then, but those that end a transfer.
 pub(in crate::switch) const SUSPENSION: u32 = 1 << 9;
 pub(in crate::switch) const ENDS_OF_TRANSFERS: u32 = REST_IN_MESSAGES | WRITTEN | READ;
-/// Those that a sender of the peer may sleep for, and those a receiver may.
+/// The messages for which a sender of the peer may sleep, and those for which a receiver may.
 pub(in crate::switch) const FOR_SENDERS: u32 = READ | SEND_IN_MESSAGES | ADVERTISEMENT;
 pub(in crate::switch) const FOR_RECEIVERS: u32 = WRITTEN;
 
@@ -152,13 +151,13 @@ impl Due {
         (due && self.kinds.load(Acquire) & ADVERTISEMENT == 0).then_some(advertisement)
     }
 
-    /// What was taken to be sent has gone, or is due again. Send lock.
+    /// The messages that were taken to be sent have gone, or are due again. The caller has the send lock.
     pub(crate) fn gone(&self) {
         self.goes.store(0, Release);
     }
 
-    /// A sender died; `last` is the last message that was published. What it had taken and not sent is
-    /// due again.
+    /// A sender died. `last` is the last message that was published. What the sender had taken and not sent is due
+    /// again.
     pub(in crate::switch) fn recover(&self, last: u32) {
         let (sequence, kind) = halves(&self.goes);
         if kind != 0 && sequence != last {

@@ -37,7 +37,7 @@ impl Memory {
             Some(spare) => spare,
             None => Memory { at: file::map_shared(None, PAGE)?.cast() },
         };
-        // SAFETY: blank, and nobody else's.
+        // SAFETY: blank, and nobody else has it.
         unsafe { Endpoint::begin(memory.at, role, geometry, peer, forks) };
         Ok(memory)
     }
@@ -48,10 +48,11 @@ impl Memory {
         Self::create(role, geometry, Relation::ELSEWHERE)
     }
 
-    /// Where its processes find out who controls its link.
+    /// The word by which its processes find out which of them controls its link.
     ///
     /// # Safety
-    /// It is not discarded as long as the result is used.
+    ///
+    /// The memory is not discarded as long as the result is used.
     pub(crate) unsafe fn controller<'a>(self) -> &'a Controller {
         // SAFETY: the caller's promise.
         unsafe { &(*self.at).controller }

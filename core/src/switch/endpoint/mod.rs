@@ -76,13 +76,13 @@ pub(crate) struct SendHalf {
     // The rest.
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub(crate) grown: AtomicU64,
-    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
+    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF). Otherwise zero.
     pub(crate) fixed: AtomicU32,
     /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
     pub(crate) stalls: AtomicU32,
     /// How often the send buffer was found full since the connection began or it grew (A9).
     pub(crate) full: AtomicU32,
-    /// Where the window of bytes began whose time is taken, when, and how many in a row were fast.
+    /// Where the window of bytes began that is being timed, when, and how many windows in a row were fast.
     pub(crate) window: AtomicU64,
     /// See [`window`](Self::window); clock in ns.
     pub(crate) window_at: AtomicU64,
@@ -124,7 +124,7 @@ pub(crate) struct ReceiveHalf {
     pub(crate) low_water: AtomicU32,
     /// As in [`SendHalf::message_size`], for what this end receives.
     pub(crate) message_size: AtomicU32,
-    /// 2^32 plus the number of the last message of the old size, while one may be unread; else zero.
+    /// 2^32 plus the number of the last message of the old size, while one may be unread. Otherwise zero.
     pub(crate) old_size_until: AtomicU64,
     /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
     pub(crate) seen: AtomicU64,
@@ -142,9 +142,9 @@ pub(crate) struct ReceiveHalf {
     /// Checked payloads of received messages, since a header is read only once: bytes of data in
     /// the lower 24 bits, bytes of the body before it in the upper 8.
     pub(crate) lengths: [AtomicU32; 64],
-    /// The size that this end granted the sender last, who will say when it begins to use it.
+    /// The size that this end granted the sender last. The sender says when it begins to use it.
     pub(crate) granted_size: AtomicU32,
-    /// The thread whose buffer is, or was last, posted for RDMA write.
+    /// The thread whose buffer is posted for RDMA write, or was last.
     pub(crate) poster: AtomicU32,
     /// What is known of letting the sender get ahead.
     pub(crate) batching: crate::switch::endpoint::batching::Batching,
@@ -168,8 +168,8 @@ pub(crate) struct Timing {
     pub(crate) read: AtomicU64,
 }
 
-/// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
-/// word, so that who takes over from the dead knows whether the newest is.
+/// Bytes in messages, and the lowest byte of the number of the message up to which they are counted. They are one word,
+/// so that a thread that takes over from a dead one knows whether the newest is counted.
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub(crate) struct Tally(AtomicU64);
@@ -236,12 +236,12 @@ impl ReceiveHalf {
     }
 }
 
-/// For each of the peer's select counters, up to where rings answered it.
+/// For each of the peer's select counters: up to which value rings answered it.
 #[repr(C)]
 pub(crate) struct Calls {
-    /// For data, or the end of the stream.
+    /// Rings for data, or the end of the stream.
     pub(crate) read: Called,
-    /// For space.
+    /// Rings for space.
     pub(crate) write: Called,
 }
 
@@ -259,7 +259,7 @@ pub(crate) struct Endpoint {
     // The first two cache lines, with those of `send` and `receive`, are all that most transfers need.
     /// Credits and sequence numbers.
     pub(crate) session: Session,
-    /// Where its directions are, and what else holds of it ([`flag`]).
+    /// The states of its directions, and what else holds of it ([`flag`]).
     word: EndWord,
     /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
     threshold: AtomicU32,
@@ -282,15 +282,15 @@ pub(crate) struct Endpoint {
     pub(crate) receive: ReceiveHalf,
     /// Whether the session is suspended, so that control can move (D4).
     pub(crate) suspension: Suspension,
-    /// Of a connection with another host: the process that has its queue pair.
+    /// For a connection with another host: the process that has its queue pair.
     pub(crate) controller: Controller,
     /// RDMA operations of the provider: see [`Endpoint::abilities`].
     operations: AtomicU32,
-    /// The process whose memory RDMA reaches, and when it began ([`Lender`]).
+    /// The process whose memory RDMA reaches, and when that process began ([`Lender`]).
     lender: (AtomicU32, AtomicU64),
     /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
     pub(crate) anchor: FamilyLock<{ LockRank::Anchor as u8 }>,
-    /// 1: a ring may lie on the bell, because who was woken by it left it to others.
+    /// 1: a ring may lie on the bell, because the thread that it woke left it to others.
     pub(crate) rang: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub(crate) returning: AtomicU32,
@@ -314,7 +314,8 @@ impl Endpoint {
     /// Makes blank memory an endpoint of a connection with `peer`. `forks`: see [`Endpoint::forks`].
     ///
     /// # Safety
-    /// `at` is zeroed memory of sufficient size that is nobody else's.
+    ///
+    /// `at` is zeroed memory of sufficient size that nobody else has.
     pub(in crate::switch) unsafe fn begin(
         at: *mut Endpoint,
         role: Role,
@@ -356,7 +357,7 @@ impl Endpoint {
         self.operations.store(operations, Ordering::Relaxed);
     }
 
-    /// Fixes the process whose memory RDMA reaches. Before anything is sent or received.
+    /// Fixes the process whose memory RDMA reaches. The caller has sent and received nothing.
     pub(in crate::switch) fn use_memory_of(&self, lender: Lender) {
         self.lender.0.store(lender.pid, Ordering::Relaxed);
         self.lender.1.store(lender.began, Ordering::Relaxed);
@@ -418,7 +419,7 @@ impl Endpoint {
         self.state().way_in()
     }
 
-    /// Before anybody else sees this end: both directions begin on TCP.
+    /// Both directions begin on TCP. No other thread has seen this end.
     pub(in crate::switch) fn begin_on_tcp(&self) {
         self.word.begin_on_tcp();
     }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 /// So many can be found dead; more are counted only.
 const NAMED: usize = 8;
 
-/// All zero: nobody sleeps.
+/// All zero: no thread sleeps.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::switch) struct Sleepers {
     count: AtomicU32,
-    /// Thread ids, zero where free. Counted before they are entered, and until they are taken out by whoever.
+    /// Thread ids, zero where free. A thread counts before it enters its id, and until a thread takes the id out.
     names: [AtomicU32; NAMED],
 }
 
@@ -23,7 +23,7 @@ pub(in crate::switch) struct Sleepers {
 pub(in crate::switch) struct Place(Option<u8>);
 
 impl Sleepers {
-    /// True if somebody sleeps, or died asleep.
+    /// True if a thread sleeps, or died asleep.
     pub(in crate::switch) fn any(&self) -> bool {
         self.count.load(SeqCst) != 0
     }
@@ -56,7 +56,7 @@ impl Sleepers {
         }
     }
 
-    /// Forgets those whose threads are gone.
+    /// Forgets sleepers whose threads are gone.
     #[cold]
     pub(in crate::switch) fn forget_the_dead(&self) {
         for name in &self.names {
@@ -75,14 +75,14 @@ impl Sleepers {
         self.count.store(0, SeqCst);
     }
 
-    /// Unless somebody took the name out before.
+    /// Leaves it alone if another thread took the name out before.
     fn take_out(&self, name: &AtomicU32, tid: u32) {
         if name.compare_exchange(tid, 0, SeqCst, SeqCst).is_ok() {
             self.count_down();
         }
     }
 
-    /// Not below zero: all may have been forgotten.
+    /// The count does not go below zero: all may have been forgotten.
     fn count_down(&self) {
         let _ = self.count.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
     }

@@ -198,7 +198,7 @@ impl Ours {
     }
 }
 
-/// Brings a connection back to TCP for who can not read from the segment.
+/// Brings a connection back to TCP for a program that cannot read from the segment.
 pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;

@@ -24,7 +24,7 @@ pub enum ExecWay<'a> {
     Exec,
     /// posix_spawn: libc makes a child that puts these descriptors elsewhere (dup2) and executes it.
     Spawn(&'a [Fd]),
-    /// system or popen: libc makes a child, and nobody can tell it what to do before it executes a shell.
+    /// system or popen: libc makes a child, and nothing can tell that child what to do before it executes a shell.
     Shell,
 }
 
@@ -55,13 +55,13 @@ pub struct Exec {
     given_up_on_tcp: SmallVec<[(Pinned, &'static Holders); 4]>,
 }
 
-/// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of
-/// the connection share: the caller may be a vfork child.
+/// Before exec: every connection that the new image has goes back to TCP. This changes only memory that the processes
+/// of the connection share: the caller may be a vfork child.
 ///
-/// A connection that cannot go back is kept from the image, and held open, as it would be on TCP. So is one whose kernel has
-/// no room for what the peer wants again: what the image sent would come before that. In its place the image gets a connection
-/// that is over: nothing else gets that number, and who uses it finds an error that TCP has. Only a [`Shell`](ExecWay::Shell) finds the
-/// number closed.
+/// A connection that cannot go back is kept from the image, and held open, as it would be on TCP. So is one whose
+/// kernel has no room for what the peer wants again: what the image sent would come before that. In its place the image
+/// gets a connection that is over. So nothing else gets that number, and the program finds an error that TCP has. Only
+/// a [`Shell`](ExecWay::Shell) finds the number closed.
 pub fn before_exec(way: ExecWay) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
@@ -265,8 +265,9 @@ impl Exec {
     }
 }
 
-/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are
-/// given up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
+/// Before another image gets these descriptors. Where this process becomes the image, it gives up the connections that
+/// the image does not get: they are the result, for [`keep_after_all`]. Otherwise those that the image gets stay on
+/// TCP.
 fn before_image(
     inherited: impl Iterator<Item = Fd>,
     becomes_it: bool,
@@ -275,7 +276,7 @@ fn before_image(
     let of = |fd: Fd| table::socket(fd).filter(may_leave);
     let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
     let mut given_up = SmallVec::new();
-    // It may give them to others, of whom nobody hears.
+    // The image may give them to other processes, of which the library does not hear.
     for holders in inherited.iter().filter_map(|socket| holders::of(socket)) {
         holders.unname(process::owner());
     }

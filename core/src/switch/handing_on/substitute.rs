@@ -9,7 +9,8 @@ use crate::switch::stream::Stream;
 use crate::sys::{file, net, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// How long (ns) others are given to close the connection: the parent of who was forked for it is about to.
+/// How long (ns) other processes have to close the connection: the parent of a child that was forked for it is about
+/// to.
 pub(in crate::switch) const HOLDERS_TIMEOUT: u64 = 200_000_000;
 const NAP: u64 = 1_000_000;
 
@@ -29,12 +30,12 @@ pub(super) fn look_for_loss(anchor: Fd, stream: &Stream) -> bool {
         && stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0))
 }
 
-/// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
+/// Makes such an end, in the place of `anchor`. The caller closes it. What it brings stays unread here.
 ///
 /// # Errors
-/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and
-/// longer, which would read the same bytes again; what the kernel says where there is no room for all of them, or no
-/// socket.
+///
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and longer,
+/// which would read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
 pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
     let is_over = || is_over(anchor, stream);
@@ -64,10 +65,11 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
     Ok(end)
 }
 
-/// An end of a connection that is over, for who cannot get this one; ours to close. Where only a broken pipe is to be told, it
-/// tells that, and else a reset.
+/// Makes an end of a connection that is over, for a program that cannot get this one. The caller closes it. It tells a
+/// broken pipe where only that has to be told, and otherwise a reset.
 ///
 /// # Errors
+///
 /// What the kernel says where it has no room for a socket.
 pub(super) fn over(anchor: Fd, stream: &Stream) -> Result<Fd> {
     let ours = net::local_address(anchor)?.ip();
@@ -92,7 +94,7 @@ fn tells_of_broken_pipe(stream: &Stream) -> bool {
     e.has(flag::BROKEN_PIPE) && !e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED)
 }
 
-/// Has the kernel know that nobody is at the other end: that answers what is sent there with a reset.
+/// Has the kernel know that nobody is at the other end. The kernel then answers what is sent there with a reset.
 fn break_pipe(end: Fd) {
     let _ = net::send(end, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
 }
