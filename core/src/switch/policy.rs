@@ -22,7 +22,7 @@ struct Policy {
     loaded_as: u32,
     /// The configuration's folder.
     folder: Option<CString>,
-    /// It is on a file system of the network, which may keep who asks for a name waiting.
+    /// The folder is on a file system of the network, which may keep a process waiting that asks for a name.
     is_folder_remote: bool,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn why_nobody_is_there(
         return Reason::NotLocal;
     }
     if !socket.traffic.fails_always() {
-        // One that changed its user would have said who it was.
+        // A process that changed its user would have said which user it was.
         return Reason::PeerNative;
     }
     match identity::look(socket.anchor(), theirs, ours) {
@@ -84,8 +84,8 @@ fn is_somebody_elsewhere(structure: &mut Structure) -> bool {
     })
 }
 
-/// Anybody binds sockets of any path, such as one of a file system that never answers. So what is not in the folder where this
-/// process meets others is not looked at.
+/// Any process binds sockets of any path, such as one of a file system that never answers. So this leaves out what is
+/// not in the folder where this process meets others.
 fn is_out_of_sight(base: &CStr, name: &str) -> bool {
     let below = base.to_str().ok().and_then(|base| name.strip_prefix(base)?.strip_prefix('/'));
     let below = below.filter(|below| below.split('/').count() == 2);
@@ -108,7 +108,7 @@ mod tests {
         let own = format!("{path}/sanshim-user-7");
         fs::create_dir_all(&own).unwrap();
         fs::write(format!("{own}/there"), "").unwrap();
-        // A link leads to where nobody answers.
+        // A link that leads to where nobody answers.
         std::os::unix::fs::symlink(&own, format!("{path}/sanshim-user-8")).unwrap();
         let is_out = |name: &str| is_out_of_sight(&base, name);
         assert!(!is_out(&format!("{own}/there")));

@@ -80,7 +80,7 @@ fn exchange(fd: Fd, before: Counts, role: Role, agreed: &mut Agreed) -> Shown {
 /// After a receive.
 pub(super) fn received(fd: Fd, role: Role, agreed: &mut Agreed) {
     let Some(Proof { way: StreamWay::In(receiver), .. }) = &mut agreed.proof else { return };
-    // Of what is unread the kernel acknowledges nothing at once.
+    // The kernel acknowledges nothing of what is unread at once.
     if net::unread(fd) != Some(0) {
         return;
     }
@@ -113,8 +113,9 @@ fn blocks(fd: Fd) -> bool {
     file::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
-/// Begins such a send, of so many bytes; `None` if it is to be one like others, as one that may not wait is. Otherwise says whether the first bytes may go
-/// before anything else, and whether the program has the kernel keep small segments back.
+/// Begins such a send, of so many bytes. `None` if it is a send like others, for example because it may not wait.
+/// Otherwise says whether the first bytes may go before anything else, and whether the program has the kernel keep
+/// small segments back.
 pub(super) fn begin_pace(
     fd: Fd,
     role: Role,

@@ -45,7 +45,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Nobody takes it.
+    /// No acceptor takes the offer.
     pub(super) fn close(self) {
         self.passed.into_iter().for_each(hidden::close);
     }
@@ -94,7 +94,7 @@ impl Callers {
         None
     }
 
-    /// Hears those who wait at a listener, but not so many that the caller would wait for it.
+    /// Hears the connectors that wait at a listener, but not so many that the caller would wait for it.
     pub(super) fn hear(&mut self, listener: Fd) {
         let now = time::now();
         self.forget_old(now);
@@ -166,14 +166,14 @@ impl Callers {
         self.kept.into_iter().for_each(Offer::close);
     }
 
-    /// In a fork child, whose parent goes on to hear them.
+    /// Forgets them in a fork child, whose parent goes on to hear them.
     pub(super) fn forget(mut self) {
         std::mem::take(&mut self.silent).into_iter().for_each(|one| one.caller.forget());
         self.close();
     }
 }
 
-/// Takes out the oldest of the user who has most.
+/// Takes out the oldest offer of the user that has most.
 fn oldest_of_most<T>(all: &mut Vec<T>, user_of: impl Fn(&T) -> u32) -> Option<T> {
     let mut counts: Vec<(u32, usize)> = Vec::new();
     for one in all.iter() {
@@ -188,7 +188,7 @@ fn oldest_of_most<T>(all: &mut Vec<T>, user_of: impl Fn(&T) -> u32) -> Option<T>
     Some(all.remove(at))
 }
 
-/// What a connector may write: it is nothing, or what was meant.
+/// Feeds an offer of arbitrary bytes: it is nothing, or what it says.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
     if let Some((name, cookie)) = decode(data) {

@@ -57,7 +57,7 @@ pub(super) fn enter(
     Ok(None)
 }
 
-/// The socket's end of the session, before anybody else sees it.
+/// Gives the socket its end of the session. No other thread has seen the end.
 fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     let Some(stream) = socket.stream() else { return };
     actions::begin();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// The program has the kernel keep first segments for itself. Who reads one takes it away.
+/// The program has the kernel keep first segments for itself. To read one takes it away.
 static ARE_THE_PROGRAMS: AtomicBool = AtomicBool::new(false);
 
 /// The program sets the option by which the kernel keeps them.
@@ -30,12 +30,12 @@ pub(in crate::switch) fn note(socket: &Socket, began: u64) {
     socket.first_stamp.store(stamp.unwrap_or(0), Relaxed);
 }
 
-/// Of a connection that was made.
+/// The stamp of a connection that this process made.
 pub(super) fn of_connected(socket: &Socket) -> Option<u32> {
     Some(socket.first_stamp.load(Relaxed)).filter(|stamp| *stamp != 0)
 }
 
-/// Of a connection that was accepted. The kernel tells once.
+/// The stamp of a connection that this process accepted. The kernel tells it once.
 pub(super) fn of_accepted(socket: &Socket) -> Option<u32> {
     let is_ours = policy::crosses_namespaces() && !ARE_THE_PROGRAMS.load(Relaxed);
     let noted = of_connected(socket);

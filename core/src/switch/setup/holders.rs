@@ -15,7 +15,8 @@ pub(in crate::switch) fn of(socket: &Socket) -> Option<&'static Holders> {
     socket.holders.get()
 }
 
-/// A process is about to be forked, or somebody nobody will hear of again gets a descriptor. Structure lock.
+/// A process is about to be forked, or a descriptor goes to a process of which the library will not hear again. The
+/// caller has the structure lock.
 pub(in crate::switch) fn add_holder(socket: &Socket) {
     if !matches!(socket.phase(), phase::FRESH | phase::TCP) {
         return;
@@ -31,7 +32,8 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
     }
 }
 
-/// The process that [`add_holder`] was for does not exist. Where its phase is another one since, the count stays: who has it may be on TCP.
+/// The process that [`add_holder`] was for does not exist. Where the socket's phase has changed since, the count stays:
+/// the process that has the socket may be on TCP.
 pub(in crate::switch) fn remove_added(socket: &Socket) {
     if let Some(holders) =
         of(socket).filter(|_| matches!(socket.phase(), phase::FRESH | phase::TCP))
@@ -93,7 +95,8 @@ impl Holders {
     fn forget_the_dead(&self) {
         for name in &self.named {
             let pid = name.load(SeqCst);
-            // One that nobody has waited for counts on, and so does one whose id is another's by now.
+            // A process for which nobody has waited counts on, and so does one whose id belongs to another process by
+            // now.
             if pid != 0 && !process::exists(pid) && self.unname(pid) {
                 take_one(&self.count);
             }

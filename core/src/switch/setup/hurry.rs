@@ -19,9 +19,9 @@ const AHEAD: usize = 256;
 const MOST: u64 = 20_000_000;
 /// How long (ns) it waits at a time: also for a receiver that has to get the processor.
 const LONG: u64 = 5_000_000;
-/// For so long (ns) it only lets others run.
+/// For so long (ns) the send only lets others run.
 const AWAKE: u64 = 100_000;
-/// Then it sleeps so long (ns).
+/// Then the send sleeps so long (ns).
 const NAP: u64 = 20_000;
 
 /// Runs with what is agreed so far, if the connection is still on its way.

@@ -64,9 +64,10 @@ pub(super) fn is_acceptors(
     }
 }
 
-/// The connection whose own address is `local` and whose peer is `peer`, in the network namespace of `like`.
+/// Finds the connection whose own address is `local` and whose peer is `peer`, in the network namespace of `like`.
 ///
 /// # Errors
+///
 /// [`Reason::OutOfMemory`] without a descriptor to ask by, [`Reason::Unproven`] if the kernel does not tell.
 pub(super) fn look(
     like: Fd,

@@ -43,7 +43,7 @@ use crate::sys::{closing, process, thread};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// In a fork child, whose sockets on TCP are its parent's as well.
+/// Called in a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
     if let Some(offers) = OFFER_SOCKET.get(structure).take() {
         offers.leave_to_parent();
@@ -60,18 +60,19 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
     });
 }
 
-/// When the process exits: nobody is to look for it any more.
+/// The process exits: no connector is to look for it any more.
 pub(in crate::switch) fn exiting(structure: &mut Structure) {
     if let Some(offers) = OFFER_SOCKET.get(structure).as_ref().filter(|_| !process::is_borrowed()) {
         offers.exiting();
     }
 }
 
-/// The step before a transfer of so many bytes: gives the lane that carries it. On the SAN nothing else happens. A transfer
-/// over TCP is counted. Now and then one is due to take the connection further on its way to the SAN, which may bring it there.
+/// The step before a transfer of so many bytes: gives the lane that carries it. On the SAN nothing else happens. The
+/// step counts a transfer over TCP. Now and then it is time to take the connection further on its way to the SAN, which
+/// may bring it there.
 ///
-/// The caller keeps its pin until the transfer is over: while it does, a socket on TCP stays there. Of a socket on the SAN the
-/// step may be taken again in the same call.
+/// The caller keeps its pin until the transfer is over. While it does, a socket on TCP stays there. A caller may take
+/// the step for a socket on the SAN again in the same call.
 #[inline]
 pub fn advance(socket: &Socket, bytes: usize) -> Lane {
     match socket.phase() {
@@ -123,7 +124,7 @@ fn advance_by_negotiation(socket: &Socket) -> Lane {
     socket.await_lane()
 }
 
-/// What a connector may write to the offer socket, and what may lie in the table of entries.
+/// Feeds arbitrary bytes to the offer socket, and to the table of entries.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(data: &[u8]) {
     callers::fuzz(data);

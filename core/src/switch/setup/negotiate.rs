@@ -39,7 +39,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// So many times an end looks for the other's answer at each of its transfers.
 const LOOKS_AT_EACH: u32 = 8;
-/// Then at every fourth, and half as often after each so many, down to every 128th: a look costs as much as a transfer.
+/// After that an end looks at every fourth transfer, and half as often after each so many looks, down to every 128th: a
+/// look costs as much as a transfer.
 const LOOKS_AT_A_DISTANCE: u32 = 16;
 const MOST_HALVINGS: u32 = 5;
 /// So many times in all once a session is offered or taken, which the other end finds at its next transfer.
@@ -67,7 +68,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 pub(super) fn step(socket: &Socket) {
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
-        // `sanctl` finds quiet connections, of processes that are published. Of a rule the kernel knows nothing.
+        // `sanctl` finds quiet connections of processes that publish. The kernel knows nothing of a rule.
         return match socket.reason() {
             Reason::Policy => stay_on_tcp(socket, Reason::Policy),
             _ => unpublished::publish(),
@@ -82,7 +83,7 @@ pub(super) fn step(socket: &Socket) {
         return socket.traffic.look_after(PAUSE);
     }
     back_to_tcp::limits::check();
-    // Who closes it from now on waits until this is over.
+    // A thread that closes the socket from now on waits until this is over.
     socket.is_looked_at.store(true, SeqCst);
     let mut structure = Structure::lock();
     if socket.phase() != phase::TCP || !socket.is_open() {
@@ -112,10 +113,10 @@ pub(super) fn step(socket: &Socket) {
             }
             Look::Busy => {
                 if !socket.is_published() {
-                    // For the events that follow. Of quiet ones `sanctl` reads what the kernel says.
+                    // This is for the events that follow. `sanctl` reads what the kernel says of quiet connections.
                     publish(socket, &mut structure, Reason::Quiet);
                 }
-                // Who looks in vain does so again and again: that would leave no room for what else happened.
+                // An end that looks in vain does so again and again. That would leave no room for what else happened.
                 if !socket.traffic.has_failed() {
                     registry::note(socket.statistics(), Event::Looks);
                 }
@@ -190,7 +191,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             if matches!(negotiation, Negotiation::Agreed(_)) {
-                // If it makes no more transfers, somebody else has to give up what it has.
+                // If it makes no more transfers, another thread has to give up what it has.
                 back_to_tcp::idle::note_memory();
             }
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
@@ -213,8 +214,8 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
     }
 }
 
-/// Whether so many attempts failed that the other end would have been met if it were ready. The first ones come too early: one
-/// end is always there before the other.
+/// True if so many attempts failed that they would have met the other end if it were ready. The first ones come too
+/// early: one end is always there before the other.
 fn is_late(socket: &Socket) -> bool {
     if is_eager() {
         socket.traffic.fails_always()

@@ -4,8 +4,8 @@ use crate::provider::shm::SegmentError;
 use crate::switch::socket::Socket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and
-/// again: once.
+/// Says why there is no segment. A shortage of memory concerns the whole process, whose every connection tries again
+/// and again. The log says that once.
 pub(super) fn warn_about_segment(socket: &Socket, why: &SegmentError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let is_shortage = matches!(why, SegmentError::System(_));

@@ -56,8 +56,8 @@ pub(super) fn connect(base: &CStr, socket: Fd, uid: u32, number: [u64; 2]) -> Re
 }
 
 fn connect_in(folder: &UserFolder, socket: Fd, number: [u64; 2]) -> Result<()> {
-    // That user may have put a link there, to somebody else's socket or to a file system that never answers. What was opened
-    // is connected to, by whichever name.
+    // That user may have put a link there, to somebody else's socket or to a file system that never answers. This
+    // connects to what was opened, by whichever name.
     let opened = folder.open_name(&text(name_of(number)), libc::O_PATH)?;
     let connected = packet::connect(socket, &Name::of_file(OpenedPath::of(opened).as_c_str()));
     file::close(opened);
@@ -119,12 +119,12 @@ impl OfferName {
         self.with_socket(|path| access_list::let_write(path, users))
     }
 
-    /// False once somebody removed it: nobody finds the socket.
+    /// False once somebody removed it: connectors no longer find the socket.
     pub(super) fn is_there(&self) -> bool {
         hidden::is_hidden(self.folder) && folder::status_in(self.folder, &self.file).is_ok()
     }
 
-    /// Nobody is to find the socket from now on.
+    /// No connector finds the socket from now on.
     pub(super) fn remove(&self) {
         if hidden::is_hidden(self.folder) {
             // If this process has changed its user meanwhile, another one removes it.
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(connect(uid, [1, 2]), Ok(()));
         assert_eq!(connect(uid + 1, [1, 2]), Err(Errno(libc::EPERM)));
         assert_eq!(connect(uid, [3, 4]), Err(Errno(libc::ENOENT)));
-        // To somebody else's socket, or anywhere.
+        // A link to somebody else's socket, or anywhere.
         std::os::unix::fs::symlink(at([1, 2]), at([3, 4])).unwrap();
         assert_eq!(connect(uid, [3, 4]), Err(Errno(libc::ECONNREFUSED)));
         // The folder itself is a link.

@@ -28,9 +28,9 @@ const BACKLOG: i32 = 4096;
 pub(super) struct OfferSocket {
     listener: Fd,
     name: OfferName,
-    /// Of the connections whose ends are in one network namespace.
+    /// The table of connections whose ends are in one network namespace.
     table: Fd,
-    /// Of those whose ends are in different ones, where such ends may find each other.
+    /// The table of connections whose ends are in different namespaces, where such ends may find each other.
     host_table: Option<Fd>,
     entry: PeerEntry,
     /// The network namespace that it is in.
@@ -94,7 +94,7 @@ impl OfferSocket {
         })
     }
 
-    /// Nobody looks for its sessions from now on.
+    /// No acceptor looks for the session from now on.
     pub(super) fn withdraw(&self, names: Names) {
         for (reach, name) in names.each() {
             if let Some(table) = self.table(reach) {
@@ -121,7 +121,7 @@ impl OfferSocket {
         }
     }
 
-    /// The process does not need it any more, or nobody finds it.
+    /// The process does not need it any more, or connectors no longer find it.
     pub(super) fn retire(self) {
         self.name.remove();
         self.tables().for_each(hidden::close);
@@ -135,7 +135,7 @@ impl OfferSocket {
         self.name.remove();
     }
 
-    /// In a fork child: it is the parent's, who goes on to use it.
+    /// Called in a fork child: the socket is the parent's, which goes on to use it.
     pub(in crate::switch) fn leave_to_parent(self) {
         self.tables().for_each(hidden::close);
         self.name.close();
@@ -144,7 +144,7 @@ impl OfferSocket {
     }
 }
 
-/// A socket of the name that an entry says, for whoever may share memory with this process.
+/// Opens a socket of the name that an entry says, for processes that may share memory with this one.
 fn listen(folder: &UserFolder, entry: PeerEntry) -> Result<(Fd, OfferName)> {
     let (socket, name) = OfferName::bind(folder, entry.socket)?;
     let own = process::euid();
@@ -223,7 +223,7 @@ pub(super) fn offer(
 
 /// An entry that leads to the other end of a connection, perhaps.
 struct Lead {
-    /// The user whose table has it.
+    /// The user in whose table it is.
     owner: u32,
     reach: Reach,
     name: Tuple,

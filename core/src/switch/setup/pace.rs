@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// After a move the process waits with the next one, for so many times as long as the offer and the entry took.
+/// After a move the process waits with the next one for so many times as long as the offer and the entry took.
 const REST: u64 = 15;
 /// A process need not wait before it owes so much (ns): a pool of connections moves at once.
 const IN_HAND: u64 = 100_000_000;
@@ -17,7 +17,7 @@ pub(super) fn allows(now: u64) -> bool {
     is_free(FREE_AT.load(Relaxed), now)
 }
 
-/// The work on a move that ended `now` took so long (ns). Structure lock.
+/// Counts the work on a move, which ended `now` and took so long (ns). The caller has the structure lock.
 pub(super) fn count(took: u64, now: u64) {
     FREE_AT.store(after(FREE_AT.load(Relaxed), took, now), Relaxed);
 }

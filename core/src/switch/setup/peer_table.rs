@@ -51,16 +51,16 @@ fn place(tuple: &Tuple) -> i64 {
 /// Which connections a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerTable {
-    /// Those of a network namespace, by its number.
+    /// Connections of a network namespace, by its number.
     Namespace(u64),
-    /// Those whose ends are in different ones.
+    /// Connections whose ends are in different ones.
     Host,
 }
 
 /// Tables of network namespaces have this in front of the namespace's number as their name.
 const PREFIX: &str = "peers-";
-/// A table to which nothing was written for so long is removed: its network namespace may be gone. A process that has it open still
-/// finds that out and makes another one.
+/// A process removes a table to which nothing was written for so long: its network namespace may be gone. A process
+/// that still has it open finds that out and makes another one.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
 /// The name of the table's file in a user's folder.
@@ -77,7 +77,8 @@ pub(super) fn open_own(folder: &UserFolder, table: PeerTable) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDWR | libc::O_NONBLOCK;
     let open = |flags| folder.open_name(&name(table), flags);
     let fd = match open(FLAGS) {
-        // Who adds a table takes away those that are forgotten: so they do not grow in number, and others need not look.
+        // A process that adds a table takes away those that are forgotten. So they do not grow in number, and others
+        // need not look.
         Err(Errno(libc::ENOENT)) => {
             sweep(folder);
             open(FLAGS | libc::O_CREAT)?
@@ -91,7 +92,7 @@ pub(super) fn open_own(folder: &UserFolder, table: PeerTable) -> Result<Fd> {
     made.map(|()| fd).inspect_err(|_| file::close(fd))
 }
 
-/// Removes the tables of namespaces that nobody is in any more.
+/// Removes the tables of namespaces in which no process is any more.
 fn sweep(folder: &UserFolder) {
     let Ok(opened) = folder::open(folder.as_c_str()) else { return };
     let _ = folder::each_name(opened, |name| {
@@ -116,7 +117,8 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
     }
 }
 
-/// False once somebody removed the file: nobody finds what is put in. systemd-logind does so when its user logs out (RemoveIPC).
+/// False once somebody removed the file: nobody finds what is put in. systemd-logind does so when its user logs out
+/// (RemoveIPC).
 pub(super) fn is_there(table: Fd) -> bool {
     file::stat(table).is_ok_and(|status| status.st_nlink > 0)
 }
@@ -129,7 +131,7 @@ pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: PeerEntry) -> Result<()
 /// Takes an entry out, unless another connection's is there; one that is put there just now is lost until the next attempt.
 pub(super) fn withdraw(table: Fd, tuple: &Tuple, entry: PeerEntry) {
     if read(table, tuple) == Some(entry) {
-        // If that fails the connector offers a session that nobody takes.
+        // If that fails, the connector offers a session that nobody takes.
         let _ = write(table, tuple, &[0; ENTRY_SIZE]);
     }
 }
@@ -163,7 +165,7 @@ fn read(table: Fd, tuple: &Tuple) -> Option<PeerEntry> {
     decode(&bytes, tuple).filter(|_| read == Ok(ENTRY_SIZE))
 }
 
-/// What may lie in the table: it is of that connection, or nothing.
+/// Feeds an entry of arbitrary bytes: it is that connection's, or nothing.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
     let Some(bytes) = data.first_chunk() else { return };

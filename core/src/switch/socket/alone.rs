@@ -4,7 +4,7 @@ use super::structure::Structure;
 use super::{phase, Socket};
 use std::sync::atomic::Ordering;
 
-/// See the module. Who pins the socket from now on waits until this is dropped; the phase is then as it was.
+/// See the module. A thread that pins the socket from now on waits until this is dropped. The phase is then as it was.
 pub(in crate::switch) struct Alone<'a> {
     socket: &'a Socket,
     /// The phase to go back to.
@@ -21,7 +21,7 @@ impl Socket {
         }
         self.set_phase(phase::ENTERING);
         let alone = Alone { socket: self, phase };
-        // After the phase was changed: who pins it from then on sees that.
+        // The phase has changed: a thread that pins the socket from then on sees that.
         self.is_used_by_caller_alone().then_some(alone)
     }
 
@@ -38,7 +38,7 @@ impl Socket {
 impl Alone<'_> {
     /// Takes away the socket's end of a connection, if it has one.
     pub(in crate::switch) fn take_away_end(&self) {
-        // SAFETY: no other thread uses the socket, and who is about to waits for its phase.
+        // SAFETY: no other thread uses the socket, and a thread that is about to waits for its phase.
         unsafe { self.socket.detach() };
     }
 

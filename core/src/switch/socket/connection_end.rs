@@ -22,8 +22,8 @@ impl Socket {
             return false;
         }
         let (segment, memory, link) = end.into_parts();
-        // SAFETY: nobody else has them, and ends are given under the structure lock alone. What the link uses of the
-        // endpoint is there until it is closed: `detach` closes it with that.
+        // SAFETY: nobody else has them, and ends are given under the structure lock alone. The part of the endpoint
+        // that the link uses is there until the link is closed: `detach` closes it with that.
         unsafe {
             if let Some(link) = &link {
                 link.attach(memory.controller());
@@ -33,9 +33,9 @@ impl Socket {
         true
     }
 
-    /// Takes away the end of a connection that came to nothing, or whose session is over; false if another call may be
-    /// using it, or a peer on another host has not heard all. Any phase but SAN; the caller has pinned it once, and keeps no
-    /// stream of it.
+    /// Takes away the end of a connection that came to nothing, or whose session is over. False if another call may be
+    /// using it, or a peer on another host has not heard all. The phase is any but SAN. The caller has pinned the
+    /// socket once, and keeps no stream of it.
     pub(in crate::switch) fn clear_end(&self, structure: &mut Structure) -> bool {
         if !self.has_end() {
             return true;
@@ -58,7 +58,7 @@ impl Socket {
         let role = unsafe { (*memory.at).role() };
         self.spin.begin_with(&LEARNT[role as usize]);
         self.role.store(role as u32 + 1, Ordering::Relaxed);
-        // SAFETY: the phase is not SAN yet, so nobody reads it.
+        // SAFETY: the phase is not SAN yet, so no thread reads it.
         unsafe { *self.segment.get() = Some(Box::new(segment)) };
         self.left.store(false, Ordering::Relaxed);
         let link = link.map_or(std::ptr::null(), Arc::into_raw);

@@ -20,8 +20,8 @@ const PIECE_SIZE: usize = 16 * PAGE;
 /// Counts in a piece; the first one's says how many are in use.
 const COUNTS: u32 = (PIECE_SIZE / size_of::<Holders>()) as u32;
 
-/// Most pieces that a process makes. A count is never used again, because a process that is not counted may still have it; and
-/// whoever connects to a server that forks for each connection has it make one each time.
+/// Most pieces that a process makes. A count is never used again, because a process that is not counted may still have
+/// it. A client that connects to a server that forks for each connection has the server make one each time.
 const MOST_PIECES: u32 = 1024;
 
 /// Where the next count is taken from. A fork child goes on with its parent's piece, whose first word they share.

@@ -19,7 +19,7 @@ const EMPTY: u32 = 0;
 const PRESENT: u32 = 1;
 /// A call changes it at this moment.
 const CHANGING: u32 = 2;
-/// What the kernel has is not known.
+/// The library does not know what the kernel has.
 const UNKNOWN: u32 = 3;
 
 /// See the module.
@@ -60,7 +60,7 @@ impl KernelRegistration {
         }
     }
 
-    /// Of a new socket, that no other call has.
+    /// Begins with a new socket, which no other call has.
     pub(in crate::switch) fn begin_anew(&self) {
         self.state.store(EMPTY, Relaxed);
     }
@@ -143,7 +143,7 @@ impl KernelRegistration {
             }),
             _ => None,
         };
-        // Of a set that was closed since the kernel has none.
+        // If the set was closed since, the kernel has none.
         let entry = entry.filter(|entry| entry.set.generation() == self.generation.load(Relaxed));
         self.release(EMPTY);
         Ok(entry)

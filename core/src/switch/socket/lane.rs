@@ -14,8 +14,8 @@ pub enum Lane {
 }
 
 impl Socket {
-    /// The lane at this moment. Waits for nothing and changes nothing. A socket that is entering is on TCP still: whoever
-    /// keeps it pinned since a step does not see one that comes to the SAN.
+    /// The lane at this moment. This waits for nothing and changes nothing. A socket that is entering is on TCP still.
+    /// A caller that has kept its pin since a step does not see the socket come to the SAN.
     #[inline]
     pub(in crate::switch) fn lane(&self) -> Lane {
         match self.phase() {
@@ -28,7 +28,7 @@ impl Socket {
     /// keeps its pin.
     #[inline]
     pub(in crate::switch) fn await_lane(&self) -> Lane {
-        // Nobody who is about to do so may be interrupted.
+        // No thread that is about to do so may be interrupted.
         while self.phase() == phase::ENTERING {
             process::yield_now();
         }

@@ -30,7 +30,7 @@ impl LeftBehind {
         }
     }
 
-    /// Those that were noted, which are no longer. A handler may note more meanwhile.
+    /// Takes the registrations that were noted. A handler may note more meanwhile.
     pub(super) fn take(&self) -> impl Iterator<Item = u32> + '_ {
         self.taken.store(0, Relaxed);
         self.places.iter().filter_map(|place| place.swap(0, Relaxed).checked_sub(1))

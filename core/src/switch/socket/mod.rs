@@ -42,10 +42,11 @@ use smallvec::SmallVec;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
-/// What this process publishes; `None` if it does not.
+/// The registry in which this process publishes; `None` if it does not.
 pub(in crate::switch) static REGISTRY: Guarded<Option<Registry>> = Guarded::new(None);
 
-/// Of the pins: the socket is in no use, or is about to be in none. Whoever sets it has it for himself.
+/// A bit of the pins: the socket is in no use, or is about to be in none. The thread that sets it has the socket for
+/// itself.
 const UNUSED: u32 = 1 << 31;
 
 /// See the module. In the first cache line is what each transfer needs.
@@ -64,7 +65,7 @@ pub struct Socket {
     descriptors: AtomicU32,
     /// Whether spinning for its events has paid off lately.
     pub(crate) spin: spin::History,
-    /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
+    /// Which end it is, as a [`Role`]'s number and one. Zero: neither, or nobody knows.
     role: AtomicU32,
     /// How many registrations in epoll sets there are: spares a look under the lock.
     pub(crate) watch_count: AtomicU32,
@@ -74,7 +75,7 @@ pub struct Socket {
     left: AtomicBool,
     /// Its last descriptor is closed, and a call on it is under way: the end of the connection follows that call.
     pub(in crate::switch) is_closing: AtomicBool,
-    /// The program has set options that concern us, or somebody else may have.
+    /// The program has set options that concern us, or another process may have.
     pub(crate) has_options: AtomicBool,
     /// See [`note_awaited`](Self::note_awaited).
     is_awaited: AtomicBool,
@@ -93,7 +94,7 @@ pub struct Socket {
     pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
     /// The time stamp of its first segment (ms); zero: not known. See `setup::first_segment`.
     pub(in crate::switch) first_stamp: AtomicU32,
-    /// Its registration in a kernel's set, while nobody had to know more.
+    /// Its registration in a kernel's set, while no thread had to know more.
     pub(crate) kernel_registration: KernelRegistration,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<SocketParts>,
@@ -179,7 +180,8 @@ impl Socket {
         }
     }
 
-    /// Whether it ever did, as far as is known. Who does not, and never blocks in a call, may wait for it past the hooks.
+    /// Whether the program ever waited for it, as far as the library knows. A program that does not, and never blocks
+    /// in a call, may wait for the socket past the hooks.
     pub(in crate::switch) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Relaxed)
     }
@@ -224,7 +226,7 @@ impl Socket {
         registry::set_reason(self.statistics(), reason);
     }
 
-    /// What `sanctl` shows of it; a spare one if it shows nothing.
+    /// The slot in which `sanctl` sees it; a spare one if `sanctl` sees nothing of it.
     #[inline]
     pub(crate) fn statistics(&self) -> &'static Statistics {
         // SAFETY: statistics slots are never unmapped.

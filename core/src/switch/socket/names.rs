@@ -31,8 +31,8 @@ pub(in crate::switch) struct Names {
 const MISTAKE: u32 = 1;
 
 impl Names {
-    /// Of an accepted connection, which was made to `dialled`, as far as the kernel knows that. `is_far`: its other end may be in
-    /// another network namespace. `stamp` is its first segment's.
+    /// The names of an accepted connection. It was made to `dialled`, as far as the kernel knows that. `is_far`: its
+    /// other end may be in another network namespace. `stamp` is its first segment's.
     pub(in crate::switch) fn of_accepted(
         tuple: &Tuple,
         dialled: Option<SocketAddr>,
@@ -44,7 +44,8 @@ impl Names {
         Names { tuple, stamp, in_namespace: !is_far, on_host: is_far }
     }
 
-    /// Of a connection that was made. Where it leads is not known. `stamp` is its first segment's, or the one beside that.
+    /// The names of a connection that this process made. Nobody knows where it leads. `stamp` is its first segment's,
+    /// or the one beside that.
     pub(in crate::switch) fn of_connected(
         tuple: &Tuple,
         may_be_far: bool,
@@ -60,7 +61,7 @@ impl Names {
         in_reach(Reach::Namespace).chain(in_reach(Reach::Host))
     }
 
-    /// Those in such tables, the likeliest first.
+    /// The names in such tables, the likeliest first.
     pub(in crate::switch) fn in_reach(self, reach: Reach) -> impl Iterator<Item = Tuple> {
         let (is_there, by_connector) = match reach {
             Reach::Namespace => (self.in_namespace, None),
@@ -80,8 +81,8 @@ fn nowhere(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))
 }
 
-/// A name that no connection has by its addresses: the first is of the block that leads nowhere (RFC 6666). Of several that begin in
-/// one millisecond the connector's port tells which one it is, unless that is translated.
+/// A name that no connection has by its addresses: the first is of the block that leads nowhere (RFC 6666). If several
+/// begin in one millisecond, the connector's port tells which one it is, unless NAT translates that.
 fn by_stamp(stamp: u32, port: u16) -> Tuple {
     let address = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, (stamp >> 16) as u16, stamp as u16);
     Tuple { connector: SocketAddr::from((address, port)), acceptor: nowhere(0) }

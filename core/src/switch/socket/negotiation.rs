@@ -60,7 +60,7 @@ impl Negotiation {
 }
 
 impl Agreed {
-    /// A session that begins in this segment, on this host, with a peer whose connection it is.
+    /// A session that begins in this segment, on this host, with the peer that has the connection.
     pub(in crate::switch) fn of(segment: Segment, peer: Relation) -> Self {
         Agreed { segment, link: None, peer, proof: None, looks: 0, since: time::now() }
     }

@@ -43,7 +43,7 @@ impl NewEnd {
 
 impl Drop for NewEnd {
     fn drop(&mut self) {
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other thread knows it.
         unsafe { self.memory.discard() };
         Agreed::dismiss(self.segment, self.link.take());
     }

@@ -12,5 +12,5 @@ pub(in crate::switch) const NATIVE: u32 = 4;
 pub(in crate::switch) const SAN: u32 = 5;
 /// Connected over TCP, and on the SAN as soon as that pays.
 pub(in crate::switch) const TCP: u32 = 6;
-/// For a moment, in which it becomes clear whether it is one of the two.
+/// For a moment, until it is clear which of the two the socket is.
 pub(in crate::switch) const ENTERING: u32 = 7;

@@ -16,7 +16,7 @@ const CHUNK: usize = 64;
 /// Sockets to use again, where the [`spare`] ones had no room.
 static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
 
-/// What ends the connection of a socket after the last call on it, which had outlasted its last descriptor.
+/// Ends the connection of a socket after the last call on it, which had outlasted its last descriptor.
 pub(in crate::switch) static END_AFTER_LAST_CALL: OnceLock<fn(&Socket)> = OnceLock::new();
 
 impl Socket {
@@ -73,15 +73,15 @@ impl Socket {
         }
     }
 
-    /// As [`unpin`](Self::unpin), by who has the structure lock.
+    /// As [`unpin`](Self::unpin), called by a thread that has the structure lock.
     pub(in crate::switch) fn unpin_within(&'static self, structure: &mut Structure) {
         if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.claim_unpinned() {
             self.recycle_within(structure);
         }
     }
 
-    /// Claims a socket without pins for its caller, who recycles it; false if another did. A look-up that lost its race pins
-    /// for a moment, so several callers may find none.
+    /// Claims a socket without pins for the caller, which recycles it. False if another caller did. A look-up that lost
+    /// its race pins for a moment, so several callers may find none.
     fn claim_unpinned(&self) -> bool {
         self.pins.compare_exchange(0, UNUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -118,7 +118,7 @@ impl Socket {
         if let Some(Negotiation::Agreed(agreed)) = negotiation.map(|one| *one) {
             agreed.end();
         }
-        // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
+        // SAFETY: no pin is left, so no thread uses the stream, and no thread gets at it any more.
         unsafe { self.detach() };
         let statistics = self.statistics.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: statistics slots are never unmapped.
@@ -167,7 +167,7 @@ fn next_on_list(structure: &mut Structure) -> Option<&'static Socket> {
     Some(socket)
 }
 
-/// One from the list, or from new memory; and some more for who comes next.
+/// Takes one from the list, or from new memory, and makes some more for the next callers.
 #[cold]
 fn take_from_list(structure: &mut Structure) -> Option<&'static Socket> {
     let Some(first) = next_on_list(structure) else { return allocate_chunk(structure) };

@@ -41,7 +41,7 @@ pub struct Set {
     pub(in crate::switch) san: AtomicU32,
     /// Threads of this process asleep in the kernel on the set.
     pub(in crate::switch) sleepers: AtomicU32,
-    /// Somebody may wait for the set's own descriptor to be readable.
+    /// A thread may wait for the set's own descriptor to be readable.
     pub(in crate::switch) is_watched: AtomicBool,
     pub(in crate::switch) has_members: AtomicBool,
     /// Came over a fork with SAN sockets in it, and has not been waited on since.
@@ -49,7 +49,7 @@ pub struct Set {
     /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
     pub(in crate::switch) kernel_was_passed_over: AtomicBool,
     pub(in crate::switch) spin: spin::History,
-    /// What signal handlers removed while the thread that they interrupted had the lock.
+    /// The registrations that signal handlers removed while the thread that they interrupted had the lock.
     left_behind: LeftBehind,
     /// Guards `inner`.
     pub(in crate::switch) lock: FamilyLock<{ LockRank::EpollSet as u8 }>,
@@ -160,7 +160,7 @@ impl Inner {
 }
 
 impl Set {
-    /// Of no descriptor yet.
+    /// A set of no descriptor yet.
     pub(in crate::switch) fn blank() -> Set {
         Set {
             fd: AtomicI32::new(-1),
@@ -262,7 +262,7 @@ impl Set {
         }
     }
 
-    /// Takes a nudge back that nobody heard.
+    /// Takes a nudge back that no thread heard.
     pub(in crate::switch) fn withdraw_nudge(&self) {
         let nudge = hidden::kept(NUDGE.load(Ordering::Relaxed));
         if nudge >= 0 {
@@ -270,7 +270,7 @@ impl Set {
         }
     }
 
-    /// Somebody else may be waiting for what this set's registrations do.
+    /// True if another thread may be waiting for what this set's registrations do.
     pub(in crate::switch) fn has_other_waiters(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) != 0 || self.is_watched.load(Ordering::Relaxed)
     }
@@ -368,7 +368,8 @@ impl Registration {
         self.disabled = reported;
     }
 
-    /// What the shadow set has to watch on the anchor: its edges, since nothing is taken off for the set's sake.
+    /// The events of the anchor that the shadow set has to watch: its edges, since nothing is taken off for the set's
+    /// sake.
     pub(in crate::switch) fn kernel_events(&self) -> u32 {
         EDGE | bit::IN | bit::OUT | bit::RDHUP | (self.events & bit::PRI)
     }

@@ -125,8 +125,8 @@ pub fn san(fd: Fd) -> Option<Pinned> {
     (pinned.await_lane() == Lane::San).then_some(pinned)
 }
 
-/// The socket behind `fd`, if its bytes go over the SAN, or may do so later. While the result is kept the latter is not
-/// changed.
+/// The socket behind `fd`, if its bytes go over the SAN, or may do so later. While the caller keeps the result, the
+/// latter does not change.
 #[inline]
 pub fn connected(fd: Fd) -> Option<Pinned> {
     pin_if(fd, |p| matches!(p, phase::SAN | phase::TCP | phase::ENTERING))
@@ -201,7 +201,7 @@ pub(crate) fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned))
     }
 }
 
-/// Calls `each` with every known socket of this process, whose only thread is the caller: none is pinned for it, so
+/// Calls `each` with every known socket of this process, whose only thread is the caller. It pins none for that, so
 /// that a fork child's pages stay its parent's.
 pub(in crate::switch) fn each_socket_alone(mut each: impl FnMut(&'static Socket)) {
     for fd in 0..HIGHEST.load(Ordering::Relaxed) {

@@ -12,7 +12,8 @@ const MANY_BYTES: u64 = 1 << 20;
 const FIRST_PAUSE: u8 = 4;
 /// and how often: both ends have to try at the same time.
 const MOST_DOUBLINGS: u8 = 4;
-/// The same where an attempt is over at once. Those of the other end take some 200 transfers, and both have to meet.
+/// The same where an attempt is over at once. The attempts of the other end take some 200 transfers, and both have to
+/// meet.
 const MOST_SHORT_DOUBLINGS: u8 = 2;
 /// The same where every connection is to go there as early as can be.
 const MOST_EAGER_DOUBLINGS: u8 = 2;
@@ -45,7 +46,8 @@ pub(crate) struct Traffic {
     pause: AtomicU8,
     /// Attempts that failed.
     failures: AtomicU8,
-    /// Attempts that did not find the peer in another network namespace or on another host, or that showed nothing of who it is.
+    /// Attempts that did not find the peer in another network namespace or on another host, or that did not show which
+    /// peer it is.
     unmet: AtomicU8,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
     activity: AtomicU32,
@@ -65,7 +67,7 @@ impl Traffic {
     #[cfg(test)]
     pub(super) const COUNTED: usize = std::mem::offset_of!(Traffic, bytes) + size_of::<u64>();
 
-    /// Of no connection yet.
+    /// The traffic of no connection yet.
     pub(in crate::switch) const fn new() -> Self {
         Traffic {
             calls: AtomicU32::new(0),
@@ -78,7 +80,7 @@ impl Traffic {
         }
     }
 
-    /// Of a new connection.
+    /// Begins with a new connection.
     pub(in crate::switch) fn begin(&self) {
         self.unmet.store(0, Relaxed);
         self.begin_anew();
@@ -95,7 +97,7 @@ impl Traffic {
         self.look_after(ENOUGH.load(Relaxed).clamp(1, WINDOW));
     }
 
-    /// Counts a transfer of so many bytes; true if a look is due.
+    /// Counts a transfer of so many bytes. True if a look is due.
     #[inline]
     pub(in crate::switch) fn count(&self, bytes: usize) -> bool {
         let calls = self.calls.load(Relaxed).wrapping_add(1);

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// The connector's address and the acceptor's, IPv4-mapped ones as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) struct Tuple {
-    /// Of the connector.
+    /// The connector's address.
     pub(crate) connector: SocketAddr,
-    /// Of the acceptor.
+    /// The acceptor's address.
     pub(crate) acceptor: SocketAddr,
 }
 
@@ -17,7 +17,7 @@ impl Tuple {
     /// Bytes of its encoding.
     pub(in crate::switch) const ENCODED: usize = 2 * 18;
 
-    /// Of a connection that `fd` made or accepted.
+    /// The addresses of a connection that `fd` made or accepted.
     pub(in crate::switch) fn of(fd: Fd, role: Role) -> Result<Self> {
         match role {
             Role::Connector => Self::of_connected(fd),
@@ -25,7 +25,7 @@ impl Tuple {
         }
     }
 
-    /// Of a connection that `fd` accepted.
+    /// The addresses of a connection that `fd` accepted.
     pub(in crate::switch) fn of_accepted(fd: Fd) -> Result<Self> {
         Ok(Self {
             connector: net::unmapped(net::peer_address(fd)?),
@@ -33,7 +33,7 @@ impl Tuple {
         })
     }
 
-    /// Of a connection that `fd` made.
+    /// The addresses of a connection that `fd` made.
     fn of_connected(fd: Fd) -> Result<Self> {
         Self::of_accepted(fd)
             .map(|Self { connector, acceptor }| Self { connector: acceptor, acceptor: connector })
@@ -53,7 +53,7 @@ impl Tuple {
         all
     }
 
-    /// What was [encoded](Self::encode); `None` if that is nothing.
+    /// Reads what was [encoded](Self::encode). `None` if that is nothing.
     pub(in crate::switch) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::ENCODED] = bytes.try_into().ok()?;
         let address = |at: usize| {

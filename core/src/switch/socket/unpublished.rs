@@ -41,7 +41,7 @@ pub fn publish() {
     }
 }
 
-/// The same, by who has the structure lock.
+/// The same, called by a thread that has the structure lock.
 pub(super) fn publish_within(structure: &mut Structure) {
     if !is_unpublished() || policy::is_confined() {
         return;

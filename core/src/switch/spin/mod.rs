@@ -21,19 +21,20 @@ static LOOKS_BEFORE_YIELD: AtomicU32 = AtomicU32::new(0);
 const MOST_LOOKS: u32 = 1024;
 /// As few when they share one.
 const FEWEST_LOOKS: u32 = 8;
-/// Above this score the whole limit is used, and below it nobody yields.
+/// Above this score a thread uses the whole limit, and below it no thread yields.
 const NEUTRAL_SCORE: i32 = 0;
 const HIGHEST_SCORE: i32 = 8;
 const LOWEST_SCORE: i32 = -16;
 /// Share of the limit used while spinning does not pay: enough to notice when it would at once.
 const PROBE_SHARE: u64 = 16;
-/// Every so many of these tries use the whole limit: else nobody would notice that a later event comes while it lasts.
+/// One in so many of these tries uses the whole limit. Otherwise no thread would notice that a later event comes while
+/// the limit lasts.
 const LONG_PROBE_EVERY: u32 = 4;
 /// The same where each of many places tries.
 const LONG_PROBE_AMONG_MANY: u32 = 16;
-/// A yield that took longer than this (ns) let somebody else work.
+/// A yield that took longer than this (ns) let another thread work.
 const SHARED_YIELD: u64 = 1_000;
-/// Of a longer one (ns) the rest was others' time, which this thread could not have used better.
+/// The rest of a longer one (ns) was the time of others, which this thread could not have used better.
 const OWN_PART: u64 = 2_000;
 /// Longest spin (ns) with what others do meanwhile: the kernel's own descriptors wait, too.
 const LONGEST_IN_ALL: u64 = 1_000_000;
@@ -45,12 +46,12 @@ pub(in crate::switch) fn initialize(limit: u64) {
     LOOKS_BEFORE_YIELD.store(looks, Ordering::Relaxed);
 }
 
-/// False: nobody looks, so the kernel gives everybody his turn.
+/// False: no thread looks, so the kernel gives each thread its turn.
 fn is_on() -> bool {
     LIMIT.load(Ordering::Relaxed) != 0
 }
 
-/// True with a single processor: nobody else gets on while we look.
+/// True with a single processor: no other thread gets on while this one looks.
 pub(in crate::switch) fn is_alone() -> bool {
     LOOKS_BEFORE_YIELD.load(Ordering::Relaxed) == 0
 }
@@ -156,7 +157,7 @@ fn spin_for(
     }
     let score = history.score.load(Ordering::Relaxed);
     if score < NEUTRAL_SCORE {
-        // Not this time: a look in vain costs more than the ring that it would save.
+        // The thread does not look this time: a look in vain costs more than the ring that it would save.
         history.score.store(score + 1, Ordering::Relaxed);
         return ready();
     }

@@ -24,7 +24,7 @@ pub(super) fn look() -> bool {
     until != 0 && SHORTAGE.end_if_over(time::now())
 }
 
-/// A yield took so long (ns); it is `now` (clock, ns).
+/// A yield took so long (ns). It is `now` (clock, ns).
 #[inline]
 pub(super) fn note_yield(took: u64, now: u64) {
     if took >= LONG {

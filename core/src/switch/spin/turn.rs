@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long (ticks, some 100 µs) threads work without a yield.
 const TURN: u64 = 300_000;
-/// A yield that took this long (ns) let somebody else have all of a time slice.
+/// A yield that took this long (ns) let another thread have all of a time slice.
 const SLICE: u64 = 2_000_000;
-/// The same (some 12 ms) after a yield to somebody who took a whole slice.
+/// The same (some 12 ms) after a yield to a thread that took a whole slice.
 const TURN_AFTER_SLICE: u64 = 120 * TURN;
 
 static TURNS: Turns = Turns { end: AtomicU64::new(0) };
@@ -46,7 +46,7 @@ impl Turns {
         now >= self.end.load(Relaxed)
     }
 
-    /// After a yield that took so long (ns).
+    /// Begins a turn after a yield that took so long (ns).
     fn begin(&self, now: u64, took: u64) {
         let turn = if took >= SLICE { TURN_AFTER_SLICE } else { TURN };
         self.end.store(now + turn, Relaxed);

@@ -52,7 +52,7 @@ impl Stream<'_> {
         self.slot_in(sequence).payload().part(sizes.body(), sizes.data())
     }
 
-    /// The first message with data, from `sequence` on; else the one that is expected next.
+    /// The first message with data, from `sequence` on. Without one, the message that is expected next.
     #[inline]
     pub(super) fn next_with_data(&self, mut sequence: u32) -> u32 {
         while sequence != self.endpoint.session.expected() && self.sizes(sequence).data() == 0 {

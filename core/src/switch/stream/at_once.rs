@@ -11,10 +11,10 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Flags that change nothing for who transfers bytes.
+/// Flags that change nothing for a thread that transfers bytes.
 const PLAIN: u32 =
     flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS | flag::PEER_IN_SIGHT | flag::TIMED;
-/// The same for who has nothing to read: a time-out may run.
+/// The same for a thread that has nothing to read: a time-out may run.
 const AT_REST: u32 = PLAIN & !flag::TIMED;
 
 impl<'a> Stream<'a> {
@@ -56,7 +56,8 @@ impl<'a> Stream<'a> {
         let (tail, grown) = (send.tail.load(Relaxed), send.grown.load(Relaxed));
         let room = u64::from(self.limit()).saturating_sub(used);
         let to = self.stretch(self.role, grown, tail, length);
-        // A session that nobody has taken yet may be withdrawn by now; and a time-out begins when the last room is taken.
+        // A session that no acceptor has taken yet may be withdrawn by now. And a time-out begins when the last room is
+        // taken.
         if self.endpoint.state().among(flag::ESTABLISHED | flag::TIMED) != flag::ESTABLISHED
             || used == 0
             || room < length as u64
@@ -139,8 +140,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Receives what is there, if that is one message for which there is room, or one piece of the send buffer, and
-    /// nothing else that this receive would take in. `Some`: how many bytes, and whether the bell must ring.
-    /// `None`: nothing is received.
+    /// nothing else that this receive would take in. `Some`: how many bytes, and whether the bell must ring. `None`: it
+    /// received nothing.
     #[inline(always)]
     pub(crate) fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
@@ -195,7 +196,7 @@ impl<'a> Stream<'a> {
         Some((length, self.consumed(length as u64, false) | self.try_send_due()))
     }
 
-    /// The same, from the send buffer, whose bytes end at `tail`; there is no message. Receive lock.
+    /// The same from the send buffer, whose bytes end at `tail`. There is no message. The caller has the receive lock.
     #[inline(never)]
     fn receive_piece(&self, to: &mut Buffers, tail: u64) -> Option<(usize, bool)> {
         let receive = &self.endpoint.receive;

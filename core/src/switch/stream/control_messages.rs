@@ -13,7 +13,7 @@ impl Stream<'_> {
         self.endpoint.session.next_message(kind, length as u32)
     }
 
-    /// Takes in what the peer may have sent to renew our credit, unless a receiver is at it.
+    /// Takes in what the peer may have sent to renew our credit, unless a receiver does so already.
     #[cold]
     pub(super) fn absorb_credit(&self) -> Result<(), Broken> {
         if let Some(_held) = self.borrow(&self.endpoint.receive.lock) {
@@ -22,7 +22,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Takes in messages unless a receiver is at it.
+    /// Takes in messages unless a receiver does so already.
     #[inline]
     pub(crate) fn absorb_if_free(&self) -> Result<(), Broken> {
         let expected = self.endpoint.session.expected();
@@ -32,13 +32,13 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Opens the session towards the peer (A1). Send lock, before anything else was sent.
+    /// Opens the session towards the peer (A1). The caller has the send lock, and has sent nothing else.
     pub(crate) fn open(&self, kind: Kind) {
         self.send_empty(kind);
     }
 
-    /// Sends a message without any payload. Wakes nobody: data never waits for credit here, it goes to
-    /// the send buffer, and the first data rings for itself. Send lock.
+    /// Sends a message without any payload. It wakes no thread: data never waits for credit here, it goes to the send
+    /// buffer, and the first data rings for itself. The caller has the send lock.
     fn send_empty(&self, kind: Kind) {
         let Ok(header) = self.next_message(kind, 0) else { return };
         self.slot_out(header.sequence).publish(header.encode());
@@ -90,8 +90,8 @@ impl Stream<'_> {
         self.absorb_message(expected, slot).map(|()| true).map_err(|why| self.broken(why))
     }
 
-    /// Notes that the peer broke the protocol: nothing is taken in any more, whoever looks. Not everybody who finds it can
-    /// end the connection.
+    /// Notes that the peer broke the protocol: no thread takes anything in any more. Not every thread that finds this
+    /// can end the connection.
     #[cold]
     fn broken(&self, why: Broken) -> Broken {
         if self.endpoint.set(flag::BROKEN) {
@@ -109,7 +109,7 @@ impl Stream<'_> {
             return Err(ProtocolError::Overrun { sequence }.into());
         }
         let header = Header::decode(slot.header(sequence), self.payload_in())?;
-        // Before it counts as received: who takes over from a dead receiver finds it.
+        // This comes before the message counts as received: a thread that takes over from a dead receiver finds it.
         self.keep_sizes(&header);
         if header.body_size() == 0 && header.kind == Kind::Data {
             session.received(&header)?;

@@ -25,7 +25,7 @@ pub(in crate::switch) fn raise(stream: &Stream, event: Event) -> Ticket {
     ticket
 }
 
-/// [`raise`] for who sleeps in no call on the socket: on an epoll set, or until a signal.
+/// [`raise`] for a thread that sleeps in no call on the socket: on an epoll set, or until a signal.
 pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticket {
     if let Some(link) = stream.fabric {
         link.note_awaited_elsewhere();

@@ -48,7 +48,7 @@ impl Stream<'_> {
                 break;
             }
             sent |= kind;
-            // A receive that waits already is to be advertised, and the sender waits for that (A11).
+            // A receive that waits already has to be advertised, and the sender waits for that (A11).
             waited_for |= matches!(control, Control::EnterMode(Mode::LargeReceive, _));
         }
         due.gone();
@@ -67,7 +67,7 @@ impl Stream<'_> {
         self.endpoint.due.any() && self.send_due(false)
     }
 
-    /// Sends what is due, unless somebody else is sending, who will look at it. True: the bell must ring.
+    /// Sends what is due, unless another thread is sending, which will look at it. True: the bell must ring.
     #[inline(always)]
     pub(crate) fn try_send_due(&self) -> bool {
         if !self.endpoint.due.any() {

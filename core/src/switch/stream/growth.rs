@@ -9,7 +9,7 @@ use crate::switch::endpoint::flag;
 use crate::sys::time;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Bytes whose time is taken, and the time (ns) in which a stream sends them: 1 GB/s.
+/// The bytes of a window that is timed, and the time (ns) in which a stream sends them: 1 GB/s.
 const WINDOW: u64 = 8 << 20;
 const FAST_WINDOW: u64 = 8_000_000;
 
@@ -78,7 +78,7 @@ impl Stream<'_> {
         let buffers = self.segment.geometry().buffers;
         let last = self.endpoint.session.last_sent().wrapping_add(1);
         for ahead in 1..=buffers {
-            // What lies there is anything: no bytes may look like a message.
+            // Anything may lie there: no bytes may look like a message.
             let sequence = last.wrapping_add(ahead);
             self.segment.slot(self.role, sequence, true).clear(sequence, buffers);
         }
@@ -137,7 +137,7 @@ impl Stream<'_> {
     #[cold]
     pub(super) fn grow(&self, tail: u64) -> Result<bool, Broken> {
         let send = &self.endpoint.send;
-        // Who only sends large pieces takes in nothing elsewhere.
+        // An end that only sends large pieces takes in nothing elsewhere.
         self.absorb_if_free()?;
         let geometry = self.segment.geometry();
         if send.fixed.load(Relaxed) != 0
@@ -179,8 +179,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Changes back to the first send buffer and frees both, if nothing lies in them. Not soon after
-    /// they grew: that has its price as well.
+    /// Changes back to the first send buffer and frees both, if nothing lies in them. It does so some time after they
+    /// grew, since growing has its price as well.
     #[cold]
     fn shrink(&self) {
         let send = &self.endpoint.send;

@@ -22,7 +22,7 @@ pub(in crate::switch) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// The thread is about to have hold of the stream's end. Where the stream lies tells whose frame it belongs to.
+    /// The thread is about to have hold of the stream's end. The stream's place tells to which frame it belongs.
     #[inline(always)]
     pub(in crate::switch) fn of(stream: &'a Stream) -> Self {
         let note = with_notes(|notes| {
@@ -56,9 +56,10 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// The stream of a note, unless its frame was left by a way that nobody told us of.
+/// The stream of a note, unless a thread left its frame in a way that the library did not see.
 ///
 /// # Safety
+///
 /// It is not null, and lies where a stack is.
 unsafe fn stream_of(note: &ThreadNote) -> Option<&Stream<'_>> {
     let stream = note.about.get().cast::<Stream>();
@@ -70,7 +71,7 @@ unsafe fn stream_of(note: &ThreadNote) -> Option<&Stream<'_>> {
 }
 
 /// Before the calling thread jumps out of a signal handler: lets go of what calls have hold of that will never return.
-/// What they left half done is put right, as after a holder that died, by whoever comes next.
+/// The next thread puts right what they left half done, as after a holder that died.
 pub fn before_jump(jump: &Jump) {
     lock_order::forget_all();
     with_notes(|notes| {
@@ -93,7 +94,7 @@ pub fn before_jump(jump: &Jump) {
 
 fn let_go(stream: &Stream) {
     let (endpoint, own, peer) = (stream.endpoint, stream.own(), stream.peer());
-    // Else the buffer that is lent now, if one is, is another thread's.
+    // Otherwise the buffer that is lent now, if there is one, is another thread's.
     if endpoint.receive.poster.load(Relaxed) == process::tid() {
         endpoint.due.forget_advertisement();
         take_back(&own.writable.0, 0);

@@ -147,7 +147,7 @@ fn one_call(end: &Stream, bytes: &mut [u8], rng: &mut Rng<'_>) -> Result<(), Bro
     Ok(())
 }
 
-/// A connection whose memory is written to between calls; whether it ended.
+/// Runs a connection whose memory is written to between calls. True if it ended.
 pub(super) fn run(mut rng: Rng<'_>) -> bool {
     let ends = Ends::new();
     let words = ends.left.segment.words();
@@ -169,7 +169,7 @@ pub(super) fn run(mut rng: Rng<'_>) -> bool {
             ended[which] = one_call(end, &mut bytes, &mut rng).is_err();
         }
     }
-    // What is left of it: given back, wherever it lies.
+    // Gives back what is left of it, wherever it lies.
     for (end, ended) in [&ends.left, &ends.right].into_iter().zip(ended) {
         if !ended {
             let mut fruitful = 0;
@@ -186,7 +186,7 @@ pub(super) fn run(mut rng: Rng<'_>) -> bool {
     ended.contains(&true)
 }
 
-/// A connection whose memory these bytes say how to write, and which calls are made.
+/// Runs a connection. These bytes say how its memory is written to, and which calls are made.
 pub(crate) fn fuzz_words(data: &[u8]) {
     run(Rng::Bytes(data));
 }

@@ -23,7 +23,7 @@ impl Stream<'_> {
         raise(&own.sending.0.rang, last.rang);
     }
 
-    /// What the peer did before all that is seen of it on this connection.
+    /// What the peer did before all that this end sees of it on this connection.
     #[inline(always)]
     pub(crate) fn peers_actions(&self) -> Times {
         let sending = &self.peer().sending.0;

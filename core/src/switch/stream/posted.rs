@@ -29,7 +29,7 @@ pub(crate) struct Posted<'a> {
 }
 
 impl<'a> Posted<'a> {
-    /// Of `length` bytes, advertised just now. Receive lock.
+    /// A posted receive of `length` bytes, advertised just now. The caller has the receive lock.
     pub(super) fn new(stream: Stream<'a>, hold: Hold<'a>, length: u32) -> Self {
         let session = stream.endpoint.suspension.stamp();
         Posted { stream, length, session, taken_back: false, _hold: hold }
@@ -55,8 +55,8 @@ impl<'a> Posted<'a> {
         let bytes = deregister(stream, self.length);
         let held = stream.lock_receive();
         if bytes > 0 && !stream.endpoint.way_in().is_read_out() {
-            // What was announced before those bytes were written is over (A12), so it must be known.
-            // What is broken is found again.
+            // What was announced before those bytes were written is over (A12), so the receiver must know of it. A
+            // later look finds again what is broken.
             let _ = stream.absorb();
         }
         stream.withdrawn(bytes);
@@ -133,7 +133,7 @@ impl Stream<'_> {
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
         let hold = Hold::of(self);
         if !self.look_after_posted() && waits && abilities.write {
-            // Before it counts as posted: who takes over from a dead thread finds it dead.
+            // This comes before the buffer counts as posted: a thread that takes over from a dead one finds it dead.
             self.endpoint.receive.poster.store(process::tid(), Relaxed);
         }
         match transfers.post(room as u64, waits, abilities) {

@@ -26,9 +26,8 @@ pub(super) enum Read {
 }
 
 impl Stream<'_> {
-    /// A receive of the program with room for `room` bytes begins, which may wait or not. Those that RDMA is
-    /// not worth, or that may not wait for memory of the peer's to come, are told apart from the others, not from each
-    /// other.
+    /// A receive of the program with room for `room` bytes begins, which may wait or not. This tells receives that RDMA
+    /// is not worth, or that may not wait for memory of the peer's, apart from the others, and not from each other.
     #[inline]
     pub(crate) fn call(&self, room: usize, waits: bool) -> Call {
         if !waits || room < self.endpoint.threshold() as usize {
@@ -68,7 +67,7 @@ impl Stream<'_> {
         }
     }
 
-    /// What becomes of announced data that is not to be read.
+    /// Decides about announced data that is not read by RDMA.
     fn comes_otherwise(&self, rest: &Rest, call: Call) -> Option<Read> {
         if self.look_after_posted() {
             // It will be written to (A12).
@@ -105,11 +104,11 @@ impl Stream<'_> {
         // SAFETY: the program passed these bytes to be written, or they are our own.
         let read =
             unsafe { lent.read(process, rest.key, rest.length, rest.taken, place, consumes) };
-        // Now it is known whose memory that was.
+        // By now this end knows whose memory that was.
         read.and_then(|bytes| lender.lives().then_some(bytes).ok_or(Refusal::Stranger))
     }
 
-    /// What becomes of announced data that could not be copied to the `length` bytes at `to`.
+    /// Decides about announced data that could not be copied to the `length` bytes at `to`.
     fn not_read(&self, rest: &Rest, (to, length): (*mut u8, usize), why: Refusal) -> Read {
         match why {
             Refusal::NotRegistered => {

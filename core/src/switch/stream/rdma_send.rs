@@ -34,7 +34,7 @@ impl Stream<'_> {
         {
             return Ok(false);
         }
-        // What was written before is told before, or it would count as part of what is announced.
+        // This end tells first what it wrote before. Otherwise that would count as part of what it announces.
         if self.endpoint.due.tells_of_a_write() {
             return Ok(false);
         }

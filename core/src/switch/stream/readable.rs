@@ -29,7 +29,7 @@ impl Stream<'_> {
         Some(tail != receive.head.load(Relaxed))
     }
 
-    /// The program learnt that so many bytes are there. Receive lock.
+    /// The program learnt that so many bytes are there. The caller has the receive lock.
     pub(crate) fn note_seen(&self, bytes: u64) {
         let receive = &self.endpoint.receive;
         let seen = receive.seen.load(Relaxed).max(receive.total() + bytes);
@@ -109,8 +109,9 @@ impl Stream<'_> {
         self.peer().sending.0.finished.load(Acquire) & FINISHED != 0
     }
 
-    /// Bytes that came over TCP: what lies in the segment may be read together with what is unread in the kernel, before it
-    /// or, once an end has `returned`, behind it. What comes again of the segment's is not counted.
+    /// Bytes that came over TCP. A program may read what lies in the segment together with what is unread in the
+    /// kernel: before it or, once an end has `returned`, behind it. This does not count what comes again of the
+    /// segment's bytes.
     #[inline]
     fn came_over_tcp(&self, returned: bool) -> u64 {
         let taken = self.endpoint.receive.over_tcp.taken();

@@ -61,7 +61,7 @@ impl Stream<'_> {
 enum Step {
     /// Bytes were taken.
     Bytes,
-    /// None were; what is there now is to be looked at again.
+    /// None were. The caller looks again at what is there now.
     Again,
     /// There is nothing more, or the program's memory failed.
     Over,

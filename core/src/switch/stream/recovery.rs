@@ -83,12 +83,12 @@ impl Stream<'_> {
         let (due, resize) = (&self.endpoint.due, &self.endpoint.resize);
         due.recover(self.endpoint.session.last_sent());
         if resize.is_asking() && !resize.has_answer() {
-            // Perhaps for the second time, which is answered for nobody.
+            // Perhaps for the second time. Then nobody waits for the answer.
             due.note(&Control::ResizeRequest(resize.asked_for()));
         }
     }
 
-    /// The memory that it lent for RDMA read is gone. What the receiver read of it counts as sent.
+    /// The memory that the dead sender lent for RDMA read is gone. What the receiver read of it counts as sent.
     fn recover_lent(&self) {
         let (transfers, lent) = (&self.endpoint.send.transfers, &self.own().readable.0);
         let Some((key, rest)) = transfers.under_way() else { return };
@@ -103,7 +103,7 @@ impl Stream<'_> {
         transfers.forget();
     }
 
-    /// An RDMA write that it finished and did not count is counted; one in the middle counts for nobody.
+    /// An RDMA write that the dead sender finished and did not count is counted. One in the middle does not count.
     fn recover_write(&self) {
         let transfers = &self.endpoint.send.transfers;
         let Some((key, room)) = transfers.writing() else { return };
@@ -150,7 +150,7 @@ impl Stream<'_> {
         self.pass_controls();
     }
 
-    /// It may have published something and not have come to signalling it: whoever comes next rings.
+    /// It may have published something and not have come to signalling that. So the next thread rings.
     fn recover_signals(&self) {
         let _ = (self.signal_read(), self.signal_write());
     }

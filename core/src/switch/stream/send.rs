@@ -35,7 +35,7 @@ impl Stream<'_> {
             return self.send_data(None, from);
         }
         if self.is_held_back() {
-            // What is sent is kept until the session goes on (D5).
+            // This end keeps what is sent until the session goes on (D5).
             let ring = self.send_due(false);
             let mut moved = self.buffer_all(from)?;
             moved.ring |= ring;
@@ -110,7 +110,7 @@ impl Stream<'_> {
         Ok(Moved { bytes: length, ring, fault: None })
     }
 
-    /// A message with so many bytes of data was published. Send lock.
+    /// This end published a message with so many bytes of data. The caller has the send lock.
     #[inline]
     pub(super) fn sent(&self, header: &Header, bytes: usize) {
         self.endpoint.session.sent(header);

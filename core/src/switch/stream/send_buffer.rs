@@ -49,8 +49,8 @@ impl Stream<'_> {
         self.buffered().unwrap_or(0).saturating_sub(limit / 2)
     }
 
-    /// True if the peer's program consumed everything this end ever sent. What it reads by RDMA
-    /// counts with it before it does here.
+    /// True if the peer's program consumed everything this end ever sent. The peer counts what it reads by RDMA before
+    /// this end does.
     pub(crate) fn peer_consumed_all(&self) -> bool {
         let sent = self.endpoint.send.total();
         self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0

@@ -15,13 +15,13 @@ impl Stream<'_> {
         }
         self.note_suspension();
         if !self.is_held_back() {
-            // What was read meanwhile was not told.
+            // This end did not tell what it read meanwhile.
             self.update_credit();
         }
         Ok(true)
     }
 
-    /// After the suspension changed: everybody who sends sees it where control messages are due.
+    /// The suspension changed: every thread that sends sees it where control messages are due.
     pub(super) fn note_suspension(&self) {
         let (due, suspension) = (&self.endpoint.due, &self.endpoint.suspension);
         let held = suspension.holds_back();
@@ -38,7 +38,7 @@ impl Stream<'_> {
         self.endpoint.due.is_held_back()
     }
 
-    /// Takes the memory back that is lent to the peer for writing; true once it is. Whose buffer it was
+    /// Takes back the memory that is lent to the peer for writing. True once it is back. The thread whose buffer it was
     /// finds what had been written, and posts it again later.
     fn release_posted(&self) -> bool {
         self.endpoint.due.forget_advertisement();
@@ -56,8 +56,8 @@ impl Stream<'_> {
         }
     }
 
-    /// As [`answer_suspension`](Self::answer_suspension), by somebody who only looks; not if somebody
-    /// sends, who will do it. No lock.
+    /// As [`answer_suspension`](Self::answer_suspension), for a thread that only looks. It leaves this to a thread that
+    /// is sending. The caller has no lock.
     #[inline]
     pub(crate) fn try_answer_suspension(&self) {
         if !self.is_held_back() {
@@ -68,11 +68,11 @@ impl Stream<'_> {
         }
     }
 
-    /// While a sender waits for room: it may be asked to suspend the session, and nobody receives here. One
-    /// load where no message came. No lock.
+    /// While a sender waits for room: the peer may ask to suspend the session, and no thread receives here. One load
+    /// where no message came. The caller has no lock.
     #[inline]
     pub(crate) fn look_for_request(&self) {
-        // What is broken is found again.
+        // A later look finds again what is broken.
         let _ = self.absorb_if_free();
         self.try_answer_suspension();
     }
@@ -86,7 +86,7 @@ impl Stream<'_> {
         if self.endpoint.session.credit() < 3 || !self.release_posted() {
             return None;
         }
-        // Before it is asked: who takes over from us sees that there is something to look at.
+        // This comes before the request: a thread that takes over from us sees that there is something to look at.
         self.endpoint.due.hold_back(true);
         let asked = self.endpoint.suspension.ask();
         let Some(suspend) = asked else {
@@ -98,7 +98,8 @@ impl Stream<'_> {
         Some(self.signal_both())
     }
 
-    /// While who asked waits: takes in what came, and answers the peer if it asked as well. Both locks.
+    /// While the end that asked waits: takes in what came, and answers the peer if that asked as well. The caller has
+    /// both locks.
     pub(crate) fn look_for_suspension(&self) -> Result<(), Broken> {
         self.absorb()?;
         self.answer_suspension();
@@ -110,7 +111,7 @@ impl Stream<'_> {
         let suspension = &self.endpoint.suspension;
         let Some(resume) = suspension.resumption() else { return false };
         if self.send_control(&resume).is_err() {
-            // Not before there is credit; then whoever sends next does it.
+            // There is no credit before. The next thread that sends does it.
             return false;
         }
         suspension.resumed();
@@ -118,8 +119,8 @@ impl Stream<'_> {
         self.signal_both()
     }
 
-    /// Who asks has both locks from then on until it resumes: who finds it undone with the send lock in
-    /// hand took over from the dead (D12). Send lock.
+    /// The process that asks has both locks from then on until it resumes. A thread that finds it undone with the send
+    /// lock in hand took over from the dead (D12). The caller has the send lock.
     pub(super) fn resume_for_the_dead(&self) -> bool {
         self.endpoint.suspension.resumption().is_some() && self.resume()
     }

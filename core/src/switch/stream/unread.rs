@@ -25,7 +25,7 @@ impl Stream<'_> {
         let position = receive.position.load(Relaxed);
         let receiving = &self.own().receiving.0;
         receiving.stopped_at.store(position, Relaxed);
-        // What was announced and not read is sent again as well.
+        // The peer also sends again what was announced and not read.
         receive.transfers.close();
     }
 
@@ -119,7 +119,7 @@ impl Stream<'_> {
     }
 
     /// Calls `each` with all bytes, in order, that this end left unread, until it wants no more. What the peer sends
-    /// meanwhile comes behind them. Receive lock; reading has stopped.
+    /// meanwhile comes behind them. The caller has the receive lock, and reading has stopped.
     pub(crate) fn each_left(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
         // Before it is looked for messages, which go first.

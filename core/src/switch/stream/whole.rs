@@ -98,14 +98,14 @@ pub(crate) struct Stream<'a> {
     pub(crate) endpoint: &'a Endpoint,
     /// Which end that is.
     pub(crate) role: Role,
-    /// What each end publishes: asked for many times in a transfer.
+    /// What each end publishes. A transfer asks for these many times.
     own: &'a Side,
     peer: &'a Side,
     /// The shared memory.
     pub(crate) segment: &'a Segment,
-    /// What `sanctl` shows.
+    /// The counts that `sanctl` shows.
     pub(crate) statistics: &'a Statistics,
-    /// What plays the peer's part in the segment, where the peer is on another host.
+    /// The link that plays the peer's part in the segment, where the peer is on another host.
     pub(crate) fabric: Option<&'a Link>,
     /// The TCP connection; -1: not known, and neither direction sends over it.
     pub(crate) anchor: Fd,
@@ -237,8 +237,8 @@ impl<'a> Stream<'a> {
         self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
     }
 
-    /// True if a thread that lives holds one: who died with it, or was thrown out of its call, does not. Costs system calls if any
-    /// does.
+    /// True if a living thread holds one. A thread that died with it, or was thrown out of its call, does not count.
+    /// This costs system calls if any thread holds one.
     pub(crate) fn is_locked_by_the_living(&self) -> bool {
         [&self.endpoint.send.lock, &self.endpoint.receive.lock]
             .iter()
@@ -269,7 +269,7 @@ impl<'a> Stream<'a> {
         called.read.make(&counters.read, || called.write.make(&counters.write, call));
     }
 
-    /// What this end sleeps on beside the TCP connection; -1: nothing.
+    /// The descriptor on which this end sleeps beside the TCP connection; -1: none.
     #[inline]
     pub(crate) fn bell(&self) -> Fd {
         match self.fabric {
