@@ -99,7 +99,7 @@ pub(crate) fn in_libc() -> Option<*const libc::c_void> {
     own_dlsym().map(|dlsym| dlsym as *const libc::c_void)
 }
 
-// The linker makes these two. They are nobody else's.
+// The linker makes these two. Nobody else has them.
 std::arch::global_asm!(".hidden __start_sanshim_symbols", ".hidden __stop_sanshim_symbols");
 
 /// All that [`libc_symbol`] has declared.
@@ -159,7 +159,7 @@ macro_rules! symbol {
     ($name:ident hooked by $hook:path as $type:ty) => {
         $crate::real::Symbol::new(
             $crate::real::symbol!(@ $name),
-            // SAFETY: who gets it calls it with the type that the function of that name has.
+            // SAFETY: a caller that gets it calls it with the type that the function of that name has.
             Some(unsafe { ::std::mem::transmute::<$type, $crate::real::Hook>($hook) }),
         )
     };

@@ -26,7 +26,7 @@ impl Role {
 /// How far both ends have agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgreementState {
-    /// Offered by the connector; nobody took it yet.
+    /// Offered by the connector. No acceptor took it yet.
     Pending = 0,
     /// The acceptor will use it.
     Taken = 1,
@@ -73,7 +73,7 @@ impl Default for Agreement {
 }
 
 impl Agreement {
-    /// Of a session that is offered.
+    /// The word of a session that is offered.
     pub(crate) const fn new() -> Self {
         Agreement(AtomicU32::new(AgreementState::Pending as u32))
     }

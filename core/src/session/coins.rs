@@ -13,7 +13,7 @@
 
 use super::sync::{AtomicU64, Ordering};
 
-/// So many coins have to show a one, and so many a zero, without one that shows something else in between.
+/// So many coins have to show a one, and so many a zero, without a coin in between that shows something else.
 const ENOUGH: u32 = 16;
 /// At most so many may show something else: the kernel acknowledges by itself, too.
 const MOST_MISSES: u32 = 8;
@@ -144,7 +144,7 @@ impl Coins {
         self.has_shown_one = false;
     }
 
-    /// So many segments without data went between two moments, and so many the peer saw.
+    /// Judges a coin: so many segments without data went between two moments, and so many the peer saw.
     fn judge(&mut self, sent: u32, saw: u32) {
         if self.is_convinced() {
             return;
@@ -155,7 +155,7 @@ impl Coins {
         } else if self.has_shown_one {
             self.ones += 1;
         } else {
-            // Where it was not for a zero, it might have been: nobody else can tell.
+            // For a zero the kernel might have sent none as well: nobody else can tell.
             self.zeros += 1;
         }
     }

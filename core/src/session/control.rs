@@ -271,7 +271,7 @@ mod tests {
     fn a_field_out_of_range_is_an_error_of_its_message() {
         let body = |at: usize, value: u32| {
             let mut body = [0; LARGEST_BODY];
-            // Everything else is in range.
+            // All else is in range.
             body[4..8].copy_from_slice(&1u32.to_ne_bytes());
             body[4 * at..4 * at + 4].copy_from_slice(&value.to_ne_bytes());
             body

@@ -47,7 +47,7 @@ pub(crate) struct DirectionState {
     /// The sender takes back what was not read, and sends it over TCP by itself, from a position on that it published. The
     /// receiver follows once the sender has left.
     pub(crate) pulled: bool,
-    /// The sender closed: nobody is there any more who could send again.
+    /// The sender closed: no process is there any more that could send again.
     pub closed: bool,
     /// The receiver is sending again, over the sender's socket, what it recalled.
     pub claimed: bool,
@@ -142,7 +142,7 @@ impl Direction {
         self.update(|word| (word & MOST_TAKING != 0).then(|| word - TAKING));
     }
 
-    /// What the sender sends from now on goes over the SAN. False if the receiver does not look there, takes bytes at this
+    /// From now on the sender's bytes go over the SAN. False if the receiver does not look there, takes bytes at this
     /// moment, or wants them over TCP: they go on there.
     pub(crate) fn turn(&self) -> bool {
         let mut turned = false;
@@ -165,8 +165,8 @@ impl Direction {
         self.show_turned();
     }
 
-    /// The sender is about to ring for what it sent over the SAN. False: the direction goes back to TCP, and who leaves
-    /// tells the receiver.
+    /// The sender is about to ring for what it sent over the SAN. False: the direction goes back to TCP, and the end
+    /// that leaves tells the receiver.
     pub(crate) fn ring(&self) -> bool {
         let before = self.update(|word| {
             let may = word & (LEFT | RECALLED | TURNED) == TURNED;

@@ -11,13 +11,15 @@ const FLAGS: u32 = (1 << OUT) - 1;
 const OUT: u32 = 28;
 const IN: u32 = 30;
 
-/// The word. It lies in memory that only one end's processes have. Zero: both directions are on the SAN, and no flag
-/// is set.
+/// The word. It lies in memory that only one end's processes have. Zero: both directions are on the SAN, and no flag is
+/// set.
 ///
 /// # Ordering
-/// A change is one read-modify-write, so none is lost: a direction's holder of its lock steps, while others set flags, or note
-/// that the connection ended. It is sequentially consistent, for it comes before a look at who sleeps, as theirs comes behind
-/// what they raised. A look is Acquire: who sees a direction somewhere sees all that was done before it got there.
+///
+/// A change is one read-modify-write, so none is lost: the holder of a direction's lock steps it, while others set
+/// flags, or note that the connection ended. The change is sequentially consistent, because a look for sleepers follows
+/// it, and a sleeper looks at the word after it has raised its counter. A look is Acquire: a thread that sees a
+/// direction somewhere sees all that was done before it got there.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct EndWord(AtomicU32);
@@ -56,7 +58,7 @@ impl EndState {
         self.0 & flags & FLAGS != 0
     }
 
-    /// Of these flags those that are set.
+    /// The flags of these that are set.
     #[inline(always)]
     pub(crate) fn among(self, flags: u32) -> u32 {
         self.0 & flags & FLAGS
@@ -84,7 +86,7 @@ impl EndWord {
         EndWord(AtomicU32::new(0))
     }
 
-    /// Before anybody else sees it, an end begins with its directions on TCP.
+    /// An end begins with its directions on TCP. No other thread has seen it.
     pub(crate) fn begin_on_tcp(&self) {
         let begun = EndState(self.0.load(Ordering::Relaxed));
         let begun = begun.with_way_out(WayOut::Tcp).with_way_in(WayIn::Tcp);

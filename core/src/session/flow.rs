@@ -111,10 +111,10 @@ impl Session {
     pub fn next_message(&self, kind: Kind, length: u32) -> Result<Header, NoCredit> {
         let open = self.open.load(Ordering::Relaxed) != 0;
         let allowed = match kind {
-            // Resume holds everything else up. It takes the last credit only if its end, the acceptor,
-            // answered as well in between: never at both ends at once.
+            // Resume holds all else up. It takes the last credit only if its end, the acceptor, answered as well in
+            // between: never at both ends at once.
             Kind::CreditUpdate | Kind::Resume => open && self.credit() >= 1,
-            // For Resume to follow and leave the last.
+            // So that Resume can follow and leave the last credit.
             Kind::Suspend => open && self.credit() >= 3,
             Kind::SessionRequest | Kind::SessionAccept => !open,
             _ => open && self.credit() >= 2,
@@ -140,7 +140,7 @@ impl Session {
     /// LSSQ + 1 first and calls this if it was published: that number must not be used twice.
     #[inline]
     pub fn sent(&self, header: &Header) {
-        // LSSQ last: if we die in between, whoever takes over finds the message not yet sent.
+        // LSSQ comes last: if this process dies in between, the thread that takes over finds the message not yet sent.
         self.advertised.store(header.limit(), Ordering::Relaxed);
         if header.kind.opens_session() {
             self.open.store(1, Ordering::Relaxed);

@@ -46,7 +46,7 @@ pub enum Kind {
     Resized = 14,
     /// Control of the sender's end moves to another process: finish, and release RDMA memory (D4).
     Suspend = 15,
-    /// To who asked: nothing is under way here, the session is suspended (D4).
+    /// To the end that asked: nothing is under way here, the session is suspended (D4).
     Suspended = 16,
     /// The session goes on, in the next process (D4).
     Resume = 17,

@@ -25,7 +25,7 @@ use super::coins::{Counts, Shown};
 use super::proof::Need;
 use super::sync::{AtomicU64, Ordering};
 
-/// So many ones and so many zeros have to come through, without a wrong one in between.
+/// So many ones and so many zeros have to come through, without a wrong bit in between.
 const ENOUGH: u32 = 16;
 /// At most so many may be wrong: the kernel acknowledges by itself, too.
 const MOST_MISSES: u32 = 8;
@@ -34,7 +34,7 @@ const MOST_UNDONE: u32 = 8;
 /// The kernel puts an acknowledgement off for forty milliseconds at least. What is counted later (ns) tells nothing.
 const SOON: u64 = 30_000_000;
 
-/// What the receiver did last, and with whose bits.
+/// The receiver's last act, and whose bits it follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// Nothing was said yet.
@@ -58,7 +58,7 @@ const NUMBERS: u32 = 0x0fff_ffff;
 pub(crate) struct OneWayNote(AtomicU64);
 
 impl OneWayNote {
-    /// Release: what this end did before is done for whoever reads it.
+    /// Release: a thread that reads it sees what this end did before.
     pub(super) fn say(&self, word: Word) {
         let (kind, number, value) = match word {
             Word::Nothing => (0, 0, 0),
@@ -143,7 +143,7 @@ impl Bits {
     }
 }
 
-/// What the receiver's kernel is to do about what it has not acknowledged yet.
+/// What the receiver has its kernel do about bytes that are not acknowledged yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Nothing changes.
@@ -186,7 +186,7 @@ impl ProofReceiver {
         ProofReceiver { number: 0, last: None, doing: None, bits: Bits::new(need) }
     }
 
-    /// What is to be done now, at that time (ns). `coin` is a fresh one.
+    /// What the receiver has to do now, at that time (ns). `coin` is a fresh one.
     pub(crate) fn next(&mut self, now: Counts, at: u64, coin: bool, peer: &OneWayNote) -> Act {
         let word = peer.read();
         self.hear(word, at);
@@ -302,7 +302,7 @@ impl ProofSender {
         own.say(Word::Ready);
     }
 
-    /// Takes no part any more: nothing is to be put off.
+    /// Takes no part any more: this end puts nothing off.
     pub(crate) fn rest(&mut self, own: &OneWayNote) {
         self.takes_part = false;
         own.say(Word::Nothing);

@@ -10,15 +10,16 @@ const ENOUGH: u32 = 32;
 const TOO_SOON: u32 = 16;
 /// How often an end looks at most, also for a peer that is not convinced yet.
 const MOST_LOOKS: u32 = 1024;
-/// After so many looks at the same direction an end that can do nothing gives up.
+/// After so many looks at the same direction, an end that can do nothing gives up.
 const SOME_LOOKS: u32 = 64;
 
-/// So many looks of a sender in vain, and its sends wait for quiet moments: fewer where each send is large, which leaves none by itself.
+/// After so many looks of a sender in vain, its sends wait for quiet moments. There are fewer looks where each send is
+/// large, which leaves no quiet moments by itself.
 const IN_VAIN: u32 = 24;
 const IN_VAIN_LARGE: u32 = 4;
 /// A send of so many bytes is large.
 const LARGE: usize = 16 << 10;
-/// So often they may wait for nothing, and so long (ns) in all.
+/// So often sends may wait for nothing, and so long (ns) in all.
 const MOST_WAITS: u32 = 3;
 const MOST_WAITED: u64 = 40_000_000;
 
@@ -106,8 +107,8 @@ impl Proof {
         }
     }
 
-    /// Whether a send of so many bytes should wait for quiet moments: no other shows anything. One that the kernel may keep back
-    /// does so only if it is large, for a small one would wait for what the receiver puts off.
+    /// Whether a send of so many bytes should wait for quiet moments, because nothing else shows anything. A send that
+    /// the kernel may keep back waits only if it is large: a small one would wait for what the receiver puts off.
     pub(crate) fn may_wait(&self, bytes: usize) -> bool {
         let StreamWay::Out(sender) = &self.way else { return false };
         let is_large = bytes >= LARGE;

@@ -41,7 +41,7 @@ impl Resize {
         self.largest.store(largest, Ordering::Relaxed);
         let count = self.fragmented.load(Ordering::Relaxed) + 1;
         self.fragmented.store(count, Ordering::Relaxed);
-        // Who owes an answer does not ask. So either both ends see that both asked at once, or none does.
+        // An end that owes an answer does not ask. So either both ends see that both asked at once, or neither does.
         let free = count >= FRAGMENTATIONS
             && self
                 .requests
@@ -88,20 +88,20 @@ impl Resize {
         self.requests.load(Ordering::Relaxed) as u32
     }
 
-    /// True if the request is to be answered now: every message up to it was consumed. `next`: the
-    /// number of the message to consume next. Receive lock.
+    /// True if this end has to answer the request now: every message up to it was consumed. `next`: the number of the
+    /// message to consume next. The caller has the receive lock.
     #[inline]
     pub fn is_due(&self, next: u32) -> bool {
         self.wanted() != 0 && next.wrapping_sub(self.wanted_at.load(Ordering::Relaxed)) as i32 > 0
     }
 
-    /// The answer is noted, and goes before any request of ours. Receive lock.
+    /// The answer is noted, and goes before any request of ours. The caller has the receive lock.
     pub fn answered(&self) {
         self.requests.fetch_and(ASKED, Ordering::AcqRel);
     }
 
-    /// The peer answered with `payload` bytes. An answer that nobody waits for is to a request that
-    /// was given up because both asked at once. Receive lock.
+    /// The peer answered with `payload` bytes. An answer for which nobody waits belongs to a request that was given up
+    /// because both asked at once. The caller has the receive lock.
     pub fn answer(&self, payload: u32) {
         if self.is_asking() {
             self.answer.store(payload.max(1), Ordering::Release);

@@ -26,9 +26,9 @@ pub(crate) struct SelectCounter(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
-/// How far the kernel calls were made that signals of one [`SelectCounter`] asked for: the other side's
-/// own note, which all its processes share. One that is told to make the call may die before it does;
-/// whoever comes next finds the counter ahead of this. Must lie where only that side can write.
+/// How far the kernel calls were made that signals of one [`SelectCounter`] asked for. This is the other side's own
+/// note, which all its processes share. A process that is told to make the call may die before it does: the next one
+/// finds the counter ahead of this. The note must lie where only that side can write.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Called(AtomicU64);
@@ -55,7 +55,7 @@ impl Called {
     pub(crate) fn make<T>(&self, counter: &SelectCounter, call: impl FnOnce() -> T) -> T {
         let signals = epoch(counter.0.load(Ordering::SeqCst));
         let made = call();
-        // Release: who finds it noted comes after the call.
+        // Release: a thread that finds it noted comes after the call.
         self.0.store(u64::from(signals) << 32, Ordering::Release);
         made
     }
@@ -76,13 +76,13 @@ impl Default for SelectCounter {
 }
 
 impl SelectCounter {
-    /// A counter that nobody raised.
+    /// A counter that no thread raised.
     pub(crate) const fn new() -> Self {
         SelectCounter(AtomicU64::new(0))
     }
 
-    /// A counter raised once: for an endpoint nobody has looked at yet, whose owner may already
-    /// sleep in the kernel without having passed through us.
+    /// A counter raised once: for an endpoint at which nobody has looked yet. Its owner may already sleep in the kernel
+    /// without having passed through us.
     #[cfg(test)]
     pub(crate) const fn raised() -> Self {
         SelectCounter(AtomicU64::new(1))
@@ -118,9 +118,8 @@ impl SelectCounter {
         // Left raised: one wake-up too many at worst.
     }
 
-    /// To be called after the event was published by a SeqCst operation. True: some waiter is
-    /// counted, the counter is now zero, and the caller, the only one to be told so, makes the
-    /// kernel call. Costs one load when nobody waits.
+    /// Called after a SeqCst operation has published the event. True: some waiter is counted, the counter is now zero,
+    /// and the caller, the only one that learns so, makes the kernel call. This costs one load when no thread waits.
     #[inline]
     pub(crate) fn signal(&self) -> bool {
         // SeqCst, a plain load on x86: it must not move before the publication of the event.
@@ -128,8 +127,8 @@ impl SelectCounter {
         count(value) != 0 && self.lower(value)
     }
 
-    /// As [`signal`](Self::signal), where the caller may die before it has made the call: also true if
-    /// an earlier one did. The call is made through [`Called::make`]. Costs two loads when nobody waits.
+    /// As [`signal`](Self::signal), where the caller may die before it has made the call: also true if an earlier
+    /// caller did. The caller makes the call through [`Called::make`]. This costs two loads when no thread waits.
     #[inline]
     pub(crate) fn signal_after(&self, called: &Called) -> bool {
         let value = self.0.load(Ordering::SeqCst);

@@ -19,7 +19,7 @@ const OVER: u64 = 0;
 const ASKED: u64 = 1;
 /// Answered: the session is suspended.
 const SUSPENDED: u64 = 2;
-/// The peer asked at once and goes first. Not answered; the next request, or Resume, ends it.
+/// The peer asked at once and goes first. This end does not answer. The next request, or Resume, ends this.
 const GAVE_WAY: u64 = 3;
 /// The peer's: it gives way to ours.
 const DISREGARDED: u64 = 4;
@@ -63,7 +63,7 @@ impl Suspension {
             return None;
         }
         let next = number(self.ours.load(Ordering::Acquire)).wrapping_add(1);
-        // Before it is sent: who takes over from us resumes, whether it was sent or not.
+        // This comes before the request is sent: a process that takes over from us resumes, whether it was sent or not.
         self.ours.store(pack(next, ASKED), Ordering::Release);
         Some(Control::Suspend(next))
     }
@@ -126,9 +126,9 @@ impl Suspension {
         phase(self.theirs.load(Ordering::Acquire)) == SUSPENDED
     }
 
-    /// A periodic look at a session that the peer suspended; true: it did not resume within `most` of
-    /// them (D12). What that means is the provider's: where the processes share the connection
-    /// nothing is lost; where it was torn down it ends.
+    /// A periodic look at a session that the peer suspended. True: the peer did not resume within `most` of them (D12).
+    /// The provider knows what that means: where the processes share the connection nothing is lost, and where it was
+    /// torn down it ends.
     pub fn scan(&self, most: u32) -> bool {
         if !self.is_suspended_by_peer() {
             return false;
@@ -186,7 +186,7 @@ impl Suspension {
         if (number(ours).wrapping_sub(n) as i32) < 0 {
             return Err(wrong_number(Kind::Suspended, n));
         }
-        // Too late, or twice because the peer's process died meanwhile: nobody waits for it.
+        // It comes too late, or twice because the peer's process died meanwhile: nobody waits for it.
         if change(&self.ours, |ours| (ours == pack(n, ASKED)).then(|| pack(n, SUSPENDED))) {
             self.completed.store(self.completed().wrapping_add(1), Ordering::Relaxed);
         }

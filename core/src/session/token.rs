@@ -9,7 +9,7 @@
 
 use super::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
-/// Somebody sleeps until the word changes.
+/// A thread sleeps until the word changes.
 const WAITED_FOR: u32 = 1 << 31;
 /// Not held: kept for the ticket in the low bits.
 const KEPT: u32 = 1 << 30;
@@ -22,15 +22,15 @@ const NUMBER: u32 = FROM_THE_DEAD - 1;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Token {
-    /// Zero: free. Else the thread that has it, or the ticket that it is kept for.
+    /// Zero: free. Otherwise the thread that has the token, or the ticket for which it is kept.
     word: AtomicU32,
     /// Tickets drawn so far.
     drawn: AtomicU32,
-    /// The ticket whose turn is next; changed by who has the token.
+    /// The ticket whose turn is next. Only the thread that has the token changes it.
     next: AtomicU32,
     /// The process in control: that of the last thread that had the token.
     process: AtomicU32,
-    /// Times control changed from one process to another. Changed by who has the token.
+    /// Times control changed from one process to another. Only the thread that has the token changes it.
     swaps: AtomicU32,
     /// A bit for each of the next tickets (by their last six bits) that was given up. One that is wrong
     /// costs a claim its place and no more.
@@ -55,7 +55,7 @@ pub struct TokenTaken {
     pub swapped: bool,
 }
 
-/// What a claim is to do.
+/// What a claim has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It has the token.
@@ -68,10 +68,10 @@ pub enum Step {
     Sleep(u32),
 }
 
-/// Whom to wake after the token was given back.
+/// The threads to wake after the token was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nobody sleeps.
+    /// No thread sleeps.
     Nobody,
     /// Any one sleeper.
     One,
@@ -132,7 +132,7 @@ impl Token {
         self.process.load(Ordering::Relaxed) == claim.process
     }
 
-    /// The books, by who has the token.
+    /// The books. Only the thread that has the token calls this.
     #[inline]
     fn taken(&self, claim: Claim, from_the_dead: bool) -> TokenTaken {
         let before = self.process.load(Ordering::Relaxed);
@@ -175,14 +175,14 @@ impl Token {
         self.drawn.fetch_add(1, Ordering::SeqCst) & NUMBER
     }
 
-    /// Nobody has it: the claim takes it, and hands it on if a ticket before its own is still out.
+    /// No thread has it: the claim takes it, and hands it on if a ticket before its own is still out.
     fn look_at_free(&self, claim: Claim, ticket: Option<u32>) -> Step {
-        // Others may sleep, and whoever gives it back next has to wake them.
+        // Others may sleep, and the thread that gives it back next has to wake them.
         if !self.exchange(0, claim.thread | WAITED_FOR) {
             return Step::Again;
         }
         if let Some(mine) = ticket {
-            // Not before it is held: else it might change meanwhile.
+            // This comes once the token is held. Before that, the value might change meanwhile.
             let next = self.next.load(Ordering::Relaxed);
             if next != mine && !is_over(mine, next) {
                 self.hand_over();
@@ -212,8 +212,8 @@ impl Token {
         }
     }
 
-    /// After a claim slept on `seen` in vain, longer than any holder needs and any thread takes to
-    /// wake up. `lives` tells whether a thread does.
+    /// A claim slept on `seen` in vain, longer than any holder needs and any thread takes to wake up. `lives` tells
+    /// whether a thread lives.
     pub fn waited_in_vain(
         &self,
         claim: Claim,
@@ -245,7 +245,7 @@ impl Token {
     }
 
     fn exchange(&self, from: u32, to: u32) -> bool {
-        // Release: who gives the token back to a sleeper sees the ticket it drew before.
+        // Release: the thread that gives the token back to a sleeper sees the ticket that the sleeper drew before.
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -277,8 +277,8 @@ impl Token {
         Wake::All
     }
 
-    /// A claim that was refused wants the token no more: nobody is to wait for its ticket. Afterwards
-    /// all sleepers are to be woken.
+    /// A claim that was refused wants the token no more: nobody is to wait for its ticket. Afterwards the caller wakes
+    /// all sleepers.
     #[cold]
     pub fn give_up(&self, ticket: u32) {
         if is_over(ticket, self.next.load(Ordering::Relaxed) & NUMBER) {
@@ -297,7 +297,7 @@ impl Token {
             if word & KEPT == 0 || self.given_up.load(Ordering::Relaxed) & 1 << (turn & 63) == 0 {
                 return;
             }
-            // It may be one that nobody has drawn yet: whoever comes next draws it.
+            // It may be a ticket that nobody has drawn yet: the next claim draws it.
             if self.exchange(word, (word & !NUMBER) | (turn.wrapping_add(1) & NUMBER)) {
                 self.was_given_up(turn);
             }
@@ -315,7 +315,7 @@ impl Token {
     /// before had its id. If the word names it, its holder counts as dead.
     pub(crate) fn abandon(&self, thread: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
-        // NUMBER: nobody's id. Others may note meanwhile that they wait.
+        // NUMBER: no thread has this id. Others may note meanwhile that they wait.
         while word & KEPT == 0
             && word & NUMBER == thread
             && !self.exchange(word, word & WAITED_FOR | NUMBER)
@@ -329,7 +329,7 @@ impl Token {
         word & KEPT == 0 && word & NUMBER == NUMBER
     }
 
-    /// True if anybody sleeps until it is given back.
+    /// True if a thread sleeps until it is given back.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.word.load(Ordering::SeqCst) & WAITED_FOR != 0
     }
@@ -344,7 +344,7 @@ impl Token {
         Self::holder_or_ticket(self.word.load(Ordering::Relaxed)).ok().filter(|thread| *thread != 0)
     }
 
-    /// What a word says: the thread that has the token (zero: none), or else the ticket that it is kept for.
+    /// What a word says: the thread that has the token (zero: none), or the ticket for which it is kept.
     pub(super) fn holder_or_ticket(word: u32) -> Result<u32, u32> {
         if word & KEPT == 0 {
             Ok(word & NUMBER)

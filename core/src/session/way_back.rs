@@ -44,9 +44,9 @@ pub(crate) fn end_reading<E>(
     Ok(false)
 }
 
-/// How many of the bytes that a sender which left sends again over TCP are out already. `written`: the bytes that the kernel
-/// counts on the connection, if it does; `turned_at`: those from before the turn. `resumed`: somebody was here before. `None`:
-/// nobody knows.
+/// How many of the bytes that a sender which left sends again over TCP are out already. `written`: the bytes that the
+/// kernel counts on the connection, if it does. `turned_at`: those from before the turn. `resumed`: another process was
+/// here before. `None`: nobody knows.
 pub(crate) fn resent(written: Option<u64>, turned_at: u64, resumed: bool) -> Option<u64> {
     if resumed {
         written.map(|written| written.saturating_sub(turned_at))

@@ -10,7 +10,7 @@ pub(crate) enum WayOut {
     San = 0,
     /// Over TCP: it has not turned.
     Tcp = 1,
-    /// It has left, and not all is out that goes over TCP first: whoever comes next goes on with that.
+    /// It has left, and not all is out that goes over TCP first: the next sender goes on with that.
     Leaving = 2,
     /// Over TCP again.
     Left = 3,
@@ -23,7 +23,7 @@ pub(crate) enum OutEvent {
     Turned,
     /// The receiver was told that the rest comes over TCP, where part of what goes first has no room yet.
     OutInPart,
-    /// All that goes over TCP first is out, or nobody is there any more.
+    /// All that goes over TCP first is out, or no peer is there any more.
     Out,
 }
 

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 const VERSION: u32 = 2;
 const READ: u16 = 4;
 const WRITE: u16 = 2;
-/// Whom an entry is about. The kernel wants them in this order.
+/// The kinds of entries, in the order in which the kernel wants them.
 const OWNER: u16 = 1;
 const USER: u16 = 2;
 const GROUP: u16 = 4;
@@ -15,10 +15,11 @@ const OTHERS: u16 = 32;
 /// An entry that is about no particular user.
 const NOBODY: u32 = u32::MAX;
 
-/// Lets only the owner of a file read and write to it, and those users write to it that have a number in this user
-/// namespace: the others are nobody whom the kernel could let in.
+/// Lets only the owner of a file read and write to it, and lets those users write to it that have a number in this user
+/// namespace. The kernel could let in no others.
 ///
 /// # Errors
+///
 /// EOPNOTSUPP if files have no access lists there.
 pub(crate) fn let_write(path: &CStr, users: &[u32]) -> Result<()> {
     let list = encode(&user_map::mapped(users));

@@ -27,7 +27,7 @@ impl Times {
     pub(crate) const MAX: Times = Times { acted: u64::MAX, rang: u64::MAX };
 }
 
-/// A connection comes to the SAN: actions are noted from now on. What was done before counts as done now.
+/// A connection comes to the SAN: the process notes actions from now on. What it did before counts as done now.
 pub(crate) fn begin() {
     ACTED.fetch_max(time::ticks(), Relaxed);
 }
@@ -46,7 +46,7 @@ fn note_now() {
     ACTED.fetch_max(time::ticks(), Relaxed);
 }
 
-/// Notes that the call was an action, whose result this is.
+/// Notes that a call with this result was an action.
 #[inline(always)]
 pub fn done<T>(result: T) -> T {
     note();

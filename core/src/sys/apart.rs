@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 /// connections.
 const MOST: usize = 128;
 
-/// Runs `work` in a process that nobody waits for, and that keeps no descriptor but `keep`. It is no child of this one, so no
-/// wait of the program's tells of it; it holds all signals back; its memory is a copy.
+/// Runs `work` in a process that no process waits for, and that keeps no descriptor but `keep`. It is no child of this
+/// one, so no wait of the program's tells of it. It holds all signals back. Its memory is a copy.
 ///
 /// `work` must not allocate, and take no lock of this process's alone: another thread may have held it.
 ///
 /// # Errors
+///
 /// The kernel's where there is no room for another process; EAGAIN where there are as many as may be.
 pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
     let place = claim()?;
     match clone().inspect_err(|_| place.store(0, SeqCst))? {
         0 => {
-            // Its child is the one that works: once this one is over, that is nobody's here.
+            // Its child does the work: once this process is over, the child belongs to nobody here.
             match clone() {
                 Ok(0) => {
                     thread::forget_tid();
@@ -28,7 +29,7 @@ pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
                     work();
                     place.store(0, SeqCst);
                 }
-                // If that one is over already, its number is found to be nobody's.
+                // If that process is over already, a look finds that its number belongs to nobody.
                 Ok(worker) => place.store(worker as u32, SeqCst),
                 Err(_) => place.store(0, SeqCst),
             }
@@ -68,7 +69,7 @@ fn places() -> Result<&'static [AtomicU32; MOST]> {
         places = match PLACES.compare_exchange(null_mut(), made, SeqCst, SeqCst) {
             Ok(_) => made,
             Err(others) => {
-                // SAFETY: nobody has seen it.
+                // SAFETY: no other thread has seen it.
                 unsafe { file::unmap(made.cast(), size) };
                 others
             }
@@ -78,7 +79,8 @@ fn places() -> Result<&'static [AtomicU32; MOST]> {
     Ok(unsafe { &*places })
 }
 
-/// A copy of this process with this thread alone, whose end raises no signal: zero in the copy, there its number.
+/// Makes a copy of this process with this thread alone, whose end raises no signal. Zero in the copy. In this process,
+/// the copy's number.
 fn clone() -> Result<usize> {
     call!(clone, 0, 0, 0, 0, 0)
 }
@@ -132,7 +134,7 @@ mod tests {
     fn peers_make_no_more_of_them_than_a_limit() {
         let _alone = ALONE.lock();
         let (told, tells) = pipe::pipe().unwrap();
-        // Each says its number, and lasts until somebody ends it.
+        // Each process says its number, and lasts until the test ends it.
         let start = || {
             run(tells, || {
                 let pid = process::pid().to_ne_bytes();

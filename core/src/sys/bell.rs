@@ -11,7 +11,7 @@
 use super::{call, file, pipe, Errno, Fd, Result};
 use std::fmt::Write;
 
-/// Bytes of the pipe: so many rings fit. The kernel keeps one page.
+/// Bytes of the pipe. That many rings fit. The kernel keeps one page.
 const SIZE: usize = 4096;
 /// Who has a way to a bell may open it.
 const MODE: u32 = 0o666;

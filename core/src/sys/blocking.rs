@@ -59,7 +59,7 @@ pub fn install(blocking: Blocking) {
     let _ = BLOCKING.set(blocking);
 }
 
-/// Calls a function of libc's, whose errno becomes the result and is not seen by the program.
+/// Calls a function of libc's. The function's errno becomes the result, and the program does not see it.
 #[inline(always)]
 fn sleep<T: TryInto<usize>>(call: impl FnOnce() -> T) -> Result<usize> {
     errno::kept(|| sleeping(call).try_into().map_err(|_| Errno(errno::get())))
@@ -143,7 +143,7 @@ pub(crate) fn epoll_wait_into<'a>(
             let mask = SignalMask::pointer(mask);
             let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
             let (at, most) = events.for_kernel();
-            // SAFETY: the kernel checks the array, which is nobody else's; all other arguments are valid for the call.
+            // SAFETY: the kernel checks the array, which nobody else has. All other arguments are valid for the call.
             let n = sleep(move || unsafe { (b.epoll_pwait)(set, at, most, ms, mask) })?;
             // SAFETY: it has.
             Ok(unsafe { events.written(n) })

@@ -22,7 +22,7 @@ pub(crate) enum CallerSaid {
     Silence(Caller),
     /// So many bytes of the buffer, with sealed memory and two pipes.
     Message(usize, [Fd; PASSED]),
-    /// What makes no sense, or nothing before he hung up.
+    /// It makes no sense, or the caller hung up before it said anything.
     Nonsense,
 }
 
@@ -37,8 +37,8 @@ enum First {
 /// Descriptors of a message.
 const PASSED: usize = 3;
 
-/// Has the callers of a listener tell who they are with each packet, by which the kernel's "no bytes" of one is told from that of
-/// the end. To be called before it listens.
+/// Has the callers of a listener tell with each packet which processes they are. That tells the kernel's "no bytes" of
+/// a packet from that of the end. Called before the listener listens.
 pub(crate) fn announce(listener: Fd) -> Result<()> {
     net::set_option(listener, libc::SOL_SOCKET, libc::SO_PASSCRED, &1i32)
 }
@@ -58,7 +58,7 @@ impl Caller {
             First::Packet(length, [Some(memory), Some(one), Some(other)], false)
                 if sealed::is_sealed(memory) && bell::may_be(one) && bell::may_be(other) =>
             {
-                // What is dropped with it are second descriptors of what is open here.
+                // This drops second descriptors of what is open here.
                 let _ = net::recv(self.connection(), &mut [], libc::MSG_DONTWAIT);
                 CallerSaid::Message(length, [memory, one, other])
             }
@@ -79,7 +79,7 @@ impl Caller {
         self
     }
 
-    /// In a fork child, whose parent goes on to hear him: nothing of what waits is closed for the last time.
+    /// In a fork child, whose parent goes on to hear the caller: this closes nothing of what waits for the last time.
     pub(crate) fn forget(mut self) {
         file::close(self.take_connection());
     }
@@ -116,9 +116,9 @@ impl Caller {
     }
 }
 
-/// Closes a listener that nobody else has. Callers that it has not accepted are hung up on.
+/// Closes a listener that no other process has. This hangs up on callers that it has not accepted.
 pub(crate) fn close_listener(listener: Fd) {
-    // Nobody more connects from now on.
+    // No more processes connect from now on.
     let _ = net::shutdown(listener, libc::SHUT_RD);
     match Caller::accept(listener) {
         Err(_) => hidden::close(listener),

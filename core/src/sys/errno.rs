@@ -25,7 +25,7 @@ mod place {
         ".popsection",
     );
 
-    /// Where errno is. Before [`prepare`] it is the thread pointer's own word, which nobody changes.
+    /// The place of errno. Before [`prepare`] it is the thread pointer's own word, which nobody changes.
     #[inline(always)]
     pub(super) fn get() -> *mut c_int {
         let at: *mut c_int;
@@ -82,7 +82,7 @@ pub fn set(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Calls `run`. errno is as before if `succeeded` says so of its result; else it tells what failed.
+/// Calls `run`. errno is as before if `succeeded` says so of its result. Otherwise it tells what failed.
 #[inline(always)]
 pub fn kept_if<T>(succeeded: impl FnOnce(&T) -> bool, run: impl FnOnce() -> T) -> T {
     let at = place::get();
@@ -90,7 +90,7 @@ pub fn kept_if<T>(succeeded: impl FnOnce(&T) -> bool, run: impl FnOnce() -> T) -
     let before = unsafe { at.read() };
     let result = run();
     if succeeded(&result) {
-        // SAFETY: as above. What is right already is not written, so that the cache line stays clean.
+        // SAFETY: as above. This does not write what is right already, so that the cache line stays clean.
         unsafe {
             if at.read() != before {
                 at.write(before);

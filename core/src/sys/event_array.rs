@@ -13,9 +13,10 @@ pub struct EventArray<'a> {
 }
 
 impl EventArray<'_> {
-    /// A program's, for as many events as it says. `None` where the kernel says what is wrong.
+    /// A program's array, for as many events as it says. `None` where the kernel says what is wrong.
     ///
     /// # Safety
+    ///
     /// If there is memory, nobody else uses it while the result exists.
     #[inline]
     pub unsafe fn of_program(at: *mut libc::epoll_event, most: c_int) -> Option<Self> {
@@ -27,7 +28,7 @@ impl EventArray<'_> {
     /// To write to. As in the kernel, only what is filled in has to be writable, which is at least the first. EFAULT.
     pub(crate) fn checked(&mut self) -> Result<&mut [libc::epoll_event]> {
         user::check(self.at.cast(), size_of::<libc::epoll_event>(), Access::Write)?;
-        // SAFETY: by `of_program`'s contract it is nobody else's; that there is some was asked.
+        // SAFETY: by `of_program`'s contract nobody else has it. The caller asked whether there is some.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.at, self.most as usize) })
     }
 

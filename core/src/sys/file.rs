@@ -103,7 +103,7 @@ pub(crate) fn is_unix_socket(fd: Fd) -> bool {
     super::net::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
 }
 
-/// True if `fd` is a socket. Of anything else no file system is asked, which may not answer.
+/// True if `fd` is a socket. This asks no file system of anything else, because it may not answer.
 pub(crate) fn is_socket(fd: Fd) -> bool {
     super::net::option(fd, libc::SOL_SOCKET, libc::SO_TYPE).is_ok()
 }
@@ -172,7 +172,7 @@ pub(crate) fn may_grow_to(bytes: usize) -> bool {
     bytes as u64 <= size_limit()
 }
 
-/// RLIMIT_FSIZE, in bytes. What would make a file larger raises SIGXFSZ, which kills.
+/// RLIMIT_FSIZE, in bytes. A call that would make a file larger raises SIGXFSZ, which kills.
 pub(crate) fn size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
@@ -265,7 +265,7 @@ pub(crate) unsafe fn unmap(at: *mut u8, size: usize) {
     let _ = call!(munmap, at as usize, size);
 }
 
-/// An eventfd with the given count. It is readable for as long as that is above zero and nobody reads it.
+/// An eventfd with the given count. It is readable for as long as that is above zero and no thread reads it.
 pub(crate) fn eventfd(count: u32) -> Result<Fd> {
     call!(eventfd2, count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).map(|fd| fd as Fd)
 }

@@ -24,6 +24,7 @@ pub(crate) fn open_above(path: &CStr) -> Result<Fd> {
 /// which could make the caller wait, leads away from the folder. What is made (O_CREAT) everybody may read.
 ///
 /// # Errors
+///
 /// ELOOP for a symbolic link, EXDEV for another file system.
 pub(crate) fn open_within(above: Fd, path: &CStr, flags: i32) -> Result<Fd> {
     // SAFETY: plain data, of which zero is a valid value.
@@ -78,9 +79,10 @@ impl Known {
         Self::by(path, FLAGS)
     }
 
-    /// The same where the path may end in a symbolic link, which whoever named the path answers for.
+    /// The same where the path may end in a symbolic link. The user who named the path answers for that.
     ///
     /// # Errors
+    ///
     /// As [`of`](Self::of).
     pub(crate) fn of_named(path: &CStr) -> Result<Known> {
         Self::by(path, libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT)
@@ -121,7 +123,7 @@ pub(crate) fn is_private(mode: u32, owner: u32, uid: u32) -> bool {
     mode & libc::S_IFMT == libc::S_IFDIR && owner == uid && mode & 0o022 == 0
 }
 
-/// What is known of a name in an open folder. A symbolic link is not followed.
+/// What the kernel knows of a name in an open folder. It does not follow a symbolic link.
 pub(crate) fn status_in(folder: Fd, name: &CStr) -> Result<libc::stat> {
     // SAFETY: stat is plain data, zero is a valid value of it.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -157,7 +159,7 @@ pub(crate) fn each_name(folder: Fd, mut each: impl FnMut(&CStr)) -> Result<()> {
 
 /// As [`each_name`], until `each` says that it needs no more.
 pub(crate) fn each_name_while(folder: Fd, mut each: impl FnMut(&CStr) -> bool) -> Result<()> {
-    // Of each entry: inode (8 bytes), offset (8), its length (2), type (1), the name and a zero.
+    // Each entry has an inode (8 bytes), an offset (8), its length (2), a type (1), the name and a zero.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     // The stack may be a small one.

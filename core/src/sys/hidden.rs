@@ -144,7 +144,7 @@ impl Spare {
         let namespace = net::namespace(like);
         let word = self.word.load(Ordering::Relaxed);
         let (owner, fd) = Self::split(word);
-        // Not in a vfork child: what it noted would be noted in its parent's memory.
+        // A vfork child notes nothing: that would be a note in its parent's memory.
         let foreign = process::is_borrowed() || (word != 0 && owner != pid);
         let taken = word != 0
             && !foreign
@@ -168,7 +168,7 @@ impl Spare {
             file::close(fd);
         } else if high >= 0 {
             note(high);
-            // Another thread may have put one there by now. Whoever takes that checks the namespace.
+            // Another thread may have put one there by now. A thread that takes that checks the namespace.
             self.namespace.store(namespace, Ordering::Relaxed);
             self.put_back(u64::from(pid) << 32 | (high as u64 + 1));
         }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(inner.0, kept);
         assert_ne!(inner.1, kept);
         let now = ask();
-        // The program takes the number. What is behind it must not be asked or closed any more.
+        // The program takes the number. The library asks and closes nothing behind it any more.
         forget(now);
         assert_ne!(ask(), now);
         assert!(file::check_open(now).is_ok());

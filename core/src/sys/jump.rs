@@ -79,9 +79,10 @@ struct Frame {
 static RETURN: AtomicUsize = AtomicUsize::new(0);
 
 impl Frame {
-    /// False if the frame was left in a way that we were not told of, and something else lies there now.
+    /// False if a thread left the frame in a way of which the library does not know, and something else lies there now.
     ///
     /// # Safety
+    ///
     /// The memory is mapped.
     unsafe fn is_there(frame: *const Frame) -> bool {
         const MOST_BELOW: usize = 4096;
@@ -181,7 +182,7 @@ pub(crate) fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
     let frame = Frame { stack: 0, outer: innermost.get() };
     let mut sleep = Sleep { frame, innermost, call: Some(call), result: MaybeUninit::uninit() };
     let sleep = &raw mut sleep;
-    // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
+    // SAFETY: `sleep` outlives the call, and nobody else has it. `run` has stored the result if it returns.
     unsafe {
         if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
             end_frames();

@@ -50,7 +50,7 @@ impl Rights {
         Self::parse(read(pid, "status", &mut buffer)?)
     }
 
-    /// Of the lines in /proc/PID/status.
+    /// Reads the lines in /proc/PID/status.
     fn parse(text: &str) -> Option<Rights> {
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         let four = |name| {
@@ -65,7 +65,7 @@ impl Rights {
         })
     }
 
-    /// True if whoever has these may access nothing that who has the `others` may not.
+    /// True if a process that has these rights may access nothing that one with the `others` may not.
     fn are_within(&self, others: &Rights) -> bool {
         let is_one = |ids: &[u64; 4]| ids.iter().all(|id| *id == ids[0]);
         self.capabilities & (ACCESS_TO_ALL | !others.capabilities) == 0

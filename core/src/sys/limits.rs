@@ -17,7 +17,7 @@ impl Room {
     /// Without a limit that is known.
     pub(crate) const ENDLESS: Room = Room { limit: u64::MAX, free: u64::MAX, sharers: 1 };
 
-    /// Of what is limited to `limit`, of which `used` is taken.
+    /// The room below `limit`, of which `used` is taken.
     fn of(limit: u64, used: u64) -> Room {
         Room { limit, free: limit.saturating_sub(used), sharers: 1 }
     }
@@ -75,8 +75,8 @@ pub(crate) fn mappings() -> Room {
     }
 }
 
-/// Where the hierarchies of memory cgroups are mounted, and the names of their files: of version 2 alone, of version 2 beside
-/// version 1, and of version 1. What limits nothing is not there, or says so.
+/// Where the hierarchies of memory cgroups are mounted, and the names of their files: of version 2 alone, of version 2
+/// beside version 1, and of version 1. A file that limits nothing is not there, or says so.
 struct Hierarchy {
     mounted: &'static str,
     is_first: bool,
@@ -126,8 +126,8 @@ impl Hierarchy {
         is_its.then_some(path)
     }
 
-    /// Of a group and all above it. In a container the path may be the host's: then only the container's own group is there,
-    /// where the hierarchy is mounted.
+    /// The room of a group and all above it. In a container the path may be the host's. Then only the container's own
+    /// group is there, where the hierarchy is mounted.
     fn tightest(&self, path: &str) -> Room {
         let mut room = Room::ENDLESS;
         let mut rest = path.trim_end_matches('/');
@@ -142,7 +142,7 @@ impl Hierarchy {
         room
     }
 
-    /// How many processes are in a group. In a container whose path is the host's, in the container's.
+    /// How many processes are in a group, or, in a container whose path is the host's, in the container's group.
     fn processes(&self, path: &str) -> u64 {
         let mut count = 0;
         let each = |piece: &[u8]| count += lines_in(piece);

@@ -35,11 +35,11 @@ ranks! {
     Send,
     /// `switch/endpoint`: an end's receive lock. A sender that waits in a transfer takes it over from the dead.
     Receive,
-    /// `switch/endpoint`: who takes rings off an end's bell.
+    /// `switch/endpoint`: one thread takes rings off an end's bell.
     Anchor,
-    /// `fabric/fork_gate`: nobody forks.
+    /// `fabric/fork_gate`: no thread forks.
     ForkGate,
-    /// `fabric/meeting/rounds`: connections that are to be looked for.
+    /// `fabric/meeting/rounds`: connections for which the helper has to look.
     Asked,
     /// `fabric/meeting/rounds`: what the helper waits for.
     Meeting,
@@ -49,7 +49,7 @@ ranks! {
     Invitations,
     /// `fabric/link/ended`: links that are over.
     EndedLinks,
-    /// `fabric/link/former_links`: links whose queue pairs were replaced.
+    /// `fabric/link/former_links`: queue pairs that others replaced.
     ReplacedPairs,
     /// `fabric/link/former_links`: links that were given away.
     GivenLinks,
@@ -57,7 +57,7 @@ ranks! {
     Ports,
     /// `fabric/adapters`: ports in use.
     PortsInUse,
-    /// `fabric/port/notification`: who is told of what completes.
+    /// `fabric/port/notification`: which thread is told of what completes.
     Notification,
     /// `fabric/helper`: the helper thread starts.
     HelperStarts,
@@ -195,7 +195,8 @@ pub(super) mod held {
     }
 }
 
-/// A mutex with its place in the order. What a thread left that panicked counts: what these guard is whole at any moment.
+/// A mutex with its place in the order. What a thread left that panicked counts: what these mutexes guard is whole at
+/// any moment.
 #[derive(Debug)]
 pub(crate) struct RankedMutex<T> {
     rank: LockRank,

@@ -53,7 +53,7 @@ mod user_map;
 
 use std::ffi::c_int;
 
-/// The number of a file descriptor. The caller takes care of who owns it.
+/// The number of a file descriptor. The caller knows to whom it belongs.
 pub type Fd = c_int;
 
 /// Bytes of the smallest page. Mappings and advice are rounded to it.

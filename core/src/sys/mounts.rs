@@ -31,8 +31,8 @@ const REMOTE: [&str; 19] = [
 /// So many symbolic links the kernel follows on a way.
 const MOST_LINKS: u32 = 40;
 
-/// The kind of the file system of the network on which a path of a process lies, or to which it leads; `None` is the caller. In
-/// the caller's path symbolic links are followed, in another's whoever opens it follows none.
+/// The kind of the file system of the network on which a path of a process lies, or to which it leads. `None` is the
+/// caller. This follows symbolic links in the caller's path. In another's path the opener follows none.
 pub fn remote_kind(pid: Option<u32>, path: &Path) -> Option<String> {
     let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
     let list = std::fs::read(format!("/proc/{of}/mountinfo")).ok()?;

@@ -65,7 +65,7 @@ pub(super) fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
 
 /// Bytes that were ever given to a TCP socket to send. `None` where the kernel does not say (before 4.19).
 pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
-    // Of the 64-bit words the low half of 18 counts what is not sent yet, 25 what was sent, and 26 what was sent again.
+    // The low half of word 18 counts what is not sent yet, word 25 what was sent, and word 26 what was sent again.
     let words = information::<27>(fd)?;
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
 }
@@ -183,7 +183,7 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
 
 /// True if the peer has acknowledged all that a TCP socket was given to send.
 pub(crate) fn is_all_acknowledged(fd: Fd) -> bool {
-    // Of the 64-bit words the low half of 3 counts segments under way, and that of 18 bytes that are not sent yet.
+    // The low half of word 3 counts segments under way, and that of word 18 bytes that are not sent yet.
     information::<19>(fd).is_some_and(|words| words[3] as u32 == 0 && words[18] as u32 == 0)
 }
 
@@ -281,7 +281,8 @@ pub(crate) fn close_in_order(fd: Fd) -> Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
-/// Resets the connection at once, and wakes all who sleep on it. A FIN would tell the peer that it has everything.
+/// Resets the connection at once, and wakes all threads that sleep on it. A FIN would tell the peer that it has
+/// everything.
 pub fn reset(fd: Fd) {
     let nowhere =
         libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };

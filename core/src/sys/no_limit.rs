@@ -123,7 +123,7 @@ fn note_not_open(fds: &mut [libc::pollfd]) -> usize {
 fn events_of(one: &libc::pollfd, sets: &Sets) -> i16 {
     let told = ASKED.iter().filter(|(_, set)| sets.has(*set, one.fd));
     let told = told.fold(0, |all, (events, _)| all | events) & one.events & !libc::POLLRDHUP;
-    // A socket of which nothing is to be told has not ended either.
+    // A socket of which there is nothing to tell has not ended either.
     let is_any = (READ..=EXCEPT).any(|set| sets.has(set, one.fd));
     told | if is_any { net::end_as_polled(one.fd) & (one.events | ENDS) } else { 0 }
 }

@@ -18,7 +18,8 @@ impl Name {
         Self::new(1, name)
     }
 
-    /// The name of a file. Who may write to the file may send to the socket. It is cut off after 107 bytes.
+    /// The name of a file. A process that may write to the file may send to the socket. The name is cut off after 107
+    /// bytes.
     pub(crate) fn of_file(path: &CStr) -> Self {
         Self::new(0, path.to_bytes())
     }
@@ -46,8 +47,8 @@ pub(crate) fn socket(nonblocking: bool) -> Result<Fd> {
     net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
 }
 
-/// A socket to connect and send from, which does not block and cannot be sent to: its peer gets EPIPE. What waits in a
-/// socket is closed with it, by the thread that closes the socket. So this one may be connected to anybody.
+/// A socket to connect and send from. It does not block, and nobody can send to it: its peer gets EPIPE. The thread
+/// that closes a socket closes with it what waits there. So this socket may be connected to anybody.
 pub(crate) fn deaf_socket() -> Result<Fd> {
     let fd = socket(true)?;
     // The kernel does so before the socket is connected as well.
@@ -58,7 +59,7 @@ pub(crate) fn deaf_socket() -> Result<Fd> {
 /// EADDRINUSE if there is such a file.
 pub(crate) fn bind_privately(name: &Name) -> Result<Fd> {
     let fd = socket(true)?;
-    // The file gets the socket's mode, so nobody comes before it is changed.
+    // The file gets the socket's mode, so no process comes before it is changed.
     let bound = file::set_mode(fd, 0o600).and_then(|()| call!(bind, fd, name.at(), name.length));
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }

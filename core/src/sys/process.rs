@@ -38,8 +38,9 @@ pub fn expect_borrower() {
     BORROWERS.store(true, Ordering::Relaxed);
 }
 
-/// False if this is hardly a process with borrowed memory. Does not ask the kernel, so a child that the program made by
-/// an instruction of its own is not recognised. For where a mistake only keeps a connection on TCP.
+/// False if this is hardly a process with borrowed memory. This does not ask the kernel, so it does not recognise a
+/// child that the program made by an instruction of its own. It is for callers where a mistake only keeps a connection
+/// on TCP.
 #[inline]
 pub fn may_be_borrowed() -> bool {
     BORROWERS.load(Ordering::Relaxed) && is_borrowed()
@@ -68,7 +69,7 @@ pub fn lives(tid: u32) -> bool {
     let path = path_of(tid, "stat");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
-        // What /proc hides from us may well live.
+        // A process that /proc hides from us may well live.
         return true;
     };
     let mut text = [0u8; 128];
@@ -124,7 +125,7 @@ pub(crate) fn processors_online() -> usize {
     usize::try_from(n).unwrap_or(1).max(1)
 }
 
-/// RLIMIT_NOFILE: so many descriptors poll takes, and their numbers are below it.
+/// RLIMIT_NOFILE: poll takes that many descriptors, and their numbers are below it.
 pub(crate) fn most_descriptors() -> usize {
     descriptor_limit().0.try_into().unwrap_or(usize::MAX)
 }
@@ -136,7 +137,7 @@ pub(crate) fn descriptor_limit() -> (u64, u64) {
     (limit.rlim_cur, limit.rlim_max)
 }
 
-/// Calls `open` while the soft limit of descriptors is the hard one. What the program sets meanwhile stays.
+/// Calls `open` while the soft limit of descriptors is the hard one. A limit that the program sets meanwhile stays.
 pub(super) fn at_hard_limit<T>(open: impl FnOnce() -> T) -> T {
     let exchange = |new: (u64, u64)| {
         let new = libc::rlimit64 { rlim_cur: new.0, rlim_max: new.1 };
@@ -210,8 +211,8 @@ impl Drop for SignalsHeld {
 pub(crate) struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
 
 impl NapSignals {
-    /// Called before a nap. If the wait `is_made_so`, signals are held back from now on. Gives the mask to sleep with,
-    /// under which they come: `mask` if the program has one for its wait, else the thread's own.
+    /// Called before a nap. If the wait `is_made_so`, this holds signals back from now on. Gives the mask to sleep
+    /// with, under which they come: `mask` if the program has one for its wait, and otherwise the thread's own.
     pub(crate) fn mask<'a>(
         &'a mut self,
         is_made_so: bool,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// From Linux 6.18 on: no SIGPIPE.
 const RWF_NOSIGNAL: c_int = 0x100;
-/// Those that each kernel has that is supported. All but the last have no effect on a socket.
+/// The flags that each supported kernel has. All but the last have no effect on a socket.
 const KNOWN: c_int =
     libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND | libc::RWF_NOWAIT;
 
@@ -31,7 +31,7 @@ pub fn of_message(flags: c_int, sends: bool) -> Result<c_int> {
 /// Tries the flags on a socket that has nobody to send to and nothing to read.
 #[cold]
 fn ask(flags: c_int, sends: bool) -> Result<()> {
-    /// What was last taken, for reading and for writing.
+    /// The flags that were last taken, for reading and for writing.
     static TAKEN: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
     let taken = &TAKEN[usize::from(sends)];
     if taken.load(Relaxed) == flags {
@@ -53,7 +53,7 @@ fn ask(flags: c_int, sends: bool) -> Result<()> {
         Err(Errno(e @ (libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::EPERM))) => {
             Err(Errno(e))
         }
-        // There is nobody, or nothing.
+        // The socket has no peer, or nothing to read.
         _ => {
             taken.store(flags, Relaxed);
             Ok(())

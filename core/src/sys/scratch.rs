@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Bytes of it.
 pub(crate) const SIZE: usize = 16 << 10;
 
-/// One that nobody uses now.
+/// A piece that no thread uses now.
 static KEPT: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
 /// See the module. Aligned to a page; what is in it is left from its last use.
@@ -45,7 +45,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let other = KEPT.swap(self.0, Ordering::AcqRel);
         if !other.is_null() {
-            // SAFETY: nobody used it.
+            // SAFETY: no thread used it.
             unsafe { file::unmap(other, SIZE) };
         }
     }

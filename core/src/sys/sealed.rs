@@ -24,8 +24,8 @@ pub(crate) fn create(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
     }
 }
 
-/// True if `fd` is memory whose size cannot change any more. Nothing else is waited for, whatever it is. Memory of huge
-/// pages is none: who uses it is killed where they run out.
+/// True if `fd` is memory whose size cannot change any more. This waits for nothing else, whatever it is. Memory of
+/// huge pages does not count: the kernel kills a process that uses it where they run out.
 pub(crate) fn is_sealed(fd: Fd) -> bool {
     // SAFETY: statfs is plain data, zero is a valid value of it.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };

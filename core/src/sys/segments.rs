@@ -12,7 +12,7 @@ const DATA_SEGMENTS_OUT: usize = 156;
 const BYTES_SENT: usize = 200;
 const BYTES_SENT_AGAIN: usize = 208;
 
-/// What went, and what came.
+/// How many segments went, and how many came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
     /// Bytes sent, each once.
@@ -26,7 +26,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Of a TCP socket, at one moment. `None` where the kernel does not say (before 4.19).
+    /// The counts of a TCP socket, at one moment. `None` where the kernel does not say (before 4.19).
     pub(crate) fn of(fd: Fd) -> Option<Segments> {
         let words = information::<{ BYTES_SENT_AGAIN / 8 + 1 }>(fd)?;
         let long = |at: usize| words[at / 8];

@@ -48,7 +48,7 @@ pub(super) fn send<Question>(fd: Fd, question: &Question) -> Result<()> {
 }
 
 /// Asks the kernel, which answers before the call returns. Gives the length of the reply. `question` begins with
-/// `header`, whose number tells this answer from those to questions that were given up.
+/// `header`. Its number tells this answer from those to questions that were given up.
 pub(super) fn ask<Question>(
     fd: Fd,
     question: &Question,
@@ -229,7 +229,7 @@ fn decode(reply: &[u8]) -> Option<SocketOwner> {
     })
 }
 
-/// What the kernel may answer.
+/// Feeds an answer of the kernel of arbitrary bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(data: &[u8]) {
     let _ = decode(data);
@@ -264,7 +264,7 @@ mod tests {
             {
                 assert!(owner().is_connected());
             }
-            // Nobody has this connection, but there is a listener for it.
+            // No process has this connection, but there is a listener for it.
             let nobody = SocketAddr::new(ours.ip(), 1);
             let found = lookup(connector.as_raw_fd(), theirs, nobody).unwrap();
             assert!(!found.is_some_and(SocketOwner::is_connected));

@@ -2,8 +2,8 @@
 
 use super::{call, file, process, Errno, Fd, Result};
 
-/// The [`identity`](file::identity) of a socket of process `pid`, which has to be a process of this user. Of anything else no file system is
-/// asked.
+/// The [`identity`](file::identity) of a socket of process `pid`, which has to be a process of this user. If the
+/// descriptor is anything else, this asks no file system.
 pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     if pid == process::pid() {
         return file::identity(fd);
@@ -19,8 +19,8 @@ pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     Ok((s.st_dev, s.st_ino))
 }
 
-/// The number of a descriptor of process `pid` for the socket with this inode. Of what else the process has open no file system
-/// is asked: that process may serve it, or wait for it itself.
+/// The number of a descriptor of process `pid` for the socket with this inode. This asks no file system of what else
+/// the process has open: that process may serve it, or wait for it itself.
 pub(crate) fn socket_in(pid: u32, inode: u64) -> Option<Fd> {
     let is_it = |fd: Fd| {
         let path = process::path_of(pid, format_args!("fd/{fd}"));
@@ -35,7 +35,7 @@ pub(crate) fn socket_in(pid: u32, inode: u64) -> Option<Fd> {
 
 /// The inode of the socket that a link of /proc leads to. `None` if that is no socket.
 fn inode_at(path: &[u8; 40]) -> Result<Option<u64>> {
-    // What says more is no socket's.
+    // A link that says more is no socket's.
     let mut link = [0u8; 40];
     let (to, size) = (link.as_mut_ptr() as usize, link.len());
     let length = call!(readlinkat, libc::AT_FDCWD, path.as_ptr() as usize, to, size)?;

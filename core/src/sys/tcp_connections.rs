@@ -16,9 +16,10 @@ pub(crate) struct TcpConnection {
     pub(crate) state: u8,
 }
 
-/// Those in one of the given states.
+/// The connections in one of the given states.
 ///
 /// # Errors
+///
 /// The kernel does not answer such questions, or not this process.
 pub(crate) fn in_states(states: &[u8]) -> Result<Vec<TcpConnection>> {
     let mask = states.iter().fold(0, |mask, state| mask | 1 << state);
@@ -87,7 +88,7 @@ fn decode(body: &[u8]) -> Option<TcpConnection> {
     Some(TcpConnection { inode: inode.into(), local, peer, state: body[1] })
 }
 
-/// What the kernel may answer.
+/// Feeds an answer of the kernel of arbitrary bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn fuzz(data: &[u8]) {
     let mut rest = data;

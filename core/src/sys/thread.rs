@@ -15,7 +15,7 @@ pub(crate) const MOST_NOTES: usize = 8;
 pub(crate) struct ThreadNote {
     /// What it is about; null if there is none.
     pub(crate) about: Cell<*const ()>,
-    /// What is found there while the thread holds it. If it is not found, that is gone.
+    /// What lies there while the thread holds it. If something else lies there, the thread does not hold it any more.
     pub token: Cell<*const ()>,
 }
 
@@ -37,7 +37,7 @@ thread_local! {
         const { Thread { id: Cell::new(0), notes: [const { ThreadNote::none() }; MOST_NOTES], mask: Cell::new(None) } };
 }
 
-/// What is kept for the calling thread. It exists as long as the thread.
+/// What the library keeps for the calling thread. It exists as long as the thread.
 #[inline(always)]
 fn thread() -> *const Thread {
     THREAD.with(ptr::from_ref)

@@ -26,7 +26,7 @@ fn may_wait(call: Sysno, arguments: &[usize]) -> bool {
         Sysno::openat => !opens_at_once(argument(2) as c_int),
         Sysno::openat2 => !opens_at_once(flags_of_openat2(argument(2))),
         Sysno::close => lingers(argument(0)),
-        // What has the number is closed.
+        // The file that has the number is closed.
         Sysno::dup3 => lingers(argument(1)),
         Sysno::connect | Sysno::accept4 => blocks(argument(0)),
         Sysno::sendto | Sysno::recvfrom => {
@@ -54,7 +54,7 @@ fn may_wait(call: Sysno, arguments: &[usize]) -> bool {
     }
 }
 
-/// Folders, files that are new, and what else is opened without a wait for whoever has it.
+/// True for folders, new files, and what else opens without a wait for a process that has it.
 fn opens_at_once(flags: c_int) -> bool {
     const AT_ONCE: c_int = libc::O_NONBLOCK | libc::O_PATH;
     const NEW: c_int = libc::O_CREAT | libc::O_EXCL;

@@ -99,7 +99,7 @@ impl UserFolder {
             let text = name.to_str().ok().and_then(|name| name.strip_prefix(PREFIX));
             let other = text.filter(|text| user_in(text) == Some(uid));
             let other = other.and_then(|text| Self::of(base, format_args!("{text}")));
-            // Whoever looks takes the same.
+            // Every process that looks takes the same.
             let is_first = |one: &UserFolder| found.is_none_or(|first| one.path < first.path);
             found = other.filter(|one| is_first(one) && one.is_of(uid, device)).or(found);
             names < MOST_NAMES
@@ -172,7 +172,7 @@ pub(crate) fn user_in(name: &str) -> Option<u32> {
     number.parse().ok().filter(|_| is_canonical && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// True if that number means one user. In a user namespace that does not map all, those who are not mapped share one.
+/// True if that number means one user. In a user namespace that does not map all, the unmapped users share one.
 pub(crate) fn is_one_user(uid: u32) -> bool {
     let maps_all = || {
         // The first line: the first user here, and outside, and how many.
@@ -182,7 +182,7 @@ pub(crate) fn is_one_user(uid: u32) -> bool {
     uid != shared_number() || maps_all()
 }
 
-/// The number that the kernel shows for who is not mapped.
+/// The number that the kernel shows for a user who is not mapped.
 fn shared_number() -> u32 {
     const USUAL: u32 = 65534;
     /// Zero: not asked for yet.
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!((again.as_str(), base.names().len()), (made.as_str(), 3));
         assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), made.as_str());
         assert!(UserFolder::find_in(&base.0, uid + 1).is_none());
-        // Whoever finds the usual one takes that.
+        // A process that finds the usual one takes that.
         fs::remove_file(&usual).unwrap();
         fs::create_dir(&usual).unwrap();
         assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), usual);

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 const MAP: &CStr = c"/proc/self/uid_map";
 
-/// Those of the users that have a number here, as far as /proc tells. The kernel takes no other number.
+/// The users that have a number here, as far as /proc tells. The kernel takes no other number.
 pub(super) fn mapped(users: &[u32]) -> Vec<u32> {
     let map = read(MAP);
     users.iter().copied().filter(|user| has(&map, *user)).collect()

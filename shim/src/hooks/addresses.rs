@@ -16,7 +16,7 @@ pub(super) fn of_send(to: *const sockaddr, length: socklen_t) -> Result<()> {
     }
 }
 
-/// Looks at the address in a message that is sent. Of one that is too long the kernel takes the beginning.
+/// Looks at the address in a message that is sent. The kernel takes the beginning of one that is too long.
 pub(super) fn of_message(message: &msghdr) -> Result<()> {
     match message.msg_name.is_null() {
         true => Ok(()),

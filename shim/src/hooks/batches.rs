@@ -125,7 +125,7 @@ hooks! {
             return real(fd, messages, count, flags, timeout);
         };
         if setup::advance(&socket, 0) == Lane::Tcp || options::follow_to_kernel(&socket) {
-            // Of an error that the kernel keeps only its own call tells first.
+            // If the kernel keeps an error, only its own call tells the error first.
             return real(fd, messages, count, flags, timeout);
         }
         let mut is_first = true;

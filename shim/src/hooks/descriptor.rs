@@ -25,7 +25,7 @@ fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-/// Before dup2 and dup3. What is at the target is only forgotten if the kernel will accept the arguments.
+/// Called before dup2 and dup3. The library forgets what is at the target only if the kernel will accept the arguments.
 fn replacing(from: c_int, to: c_int, flags: c_int) {
     let is_standard_error = to == libc::STDERR_FILENO;
     let concerns = table::is_known(to) || hidden::is_hidden(to) || is_standard_error;

@@ -51,7 +51,7 @@ impl Clock {
         how
     }
 
-    /// What is left after a call of the switch. `None` if nothing is to be said: there is no limit, or it was zero.
+    /// What is left after a call of the switch. `None` if there is nothing to say: there is no limit, or it was zero.
     fn left(&self, outcome: &Outcome) -> Option<u64> {
         let limit = self.limit.filter(|limit| *limit > 0 && matches!(outcome, Outcome::Done(_)))?;
         Some(limit.saturating_sub(time::now() - self.begun))

@@ -19,7 +19,7 @@ libc_symbol!(DLSYM = dlsym hooked by dlsym as LookUp);
 /// False where all stays on TCP: then a program gets what it would get without us.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// From now on who looks a function up in libc gets its hook.
+/// From now on a program that looks a function up in libc gets its hook.
 pub(crate) fn prepare() {
     ACTIVE.store(true, Ordering::Relaxed);
 }
@@ -30,7 +30,7 @@ pub(crate) fn prepare() {
 /// The program's arguments.
 unsafe extern "C" fn before_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     errno::kept(|| {
-        // What comes next, or first, depends on who asks, and is the hook wherever that comes before libc.
+        // What comes next, or first, depends on the caller, and is the hook wherever that comes before libc.
         let in_library = handle != libc::RTLD_NEXT && handle != libc::RTLD_DEFAULT;
         // SAFETY: libc reads the name too.
         let concerns = || unsafe { real::hooked(CStr::from_ptr(name)) }.is_some();
@@ -41,7 +41,7 @@ unsafe extern "C" fn before_dlsym(handle: *mut c_void, name: *const c_char) -> *
     })
 }
 
-/// dlsym of a function that has a hook, in some library, for who called from that address.
+/// dlsym of a function that has a hook, in some library, for a caller at that address.
 #[link_section = ".text.unlikely.sanshim_lookups"]
 unsafe extern "C-unwind" fn in_library(
     handle: *mut c_void,

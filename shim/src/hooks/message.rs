@@ -70,7 +70,7 @@ pub(super) unsafe fn send_message(
         Err(e) => return Outcome::Done(Err(e)),
     };
     if header.msg_controllen > 0 {
-        // The kernel judges the control messages. For that they are sent without bytes.
+        // The kernel judges the control messages. For that this sends them without bytes.
         let alone = msghdr { msg_iov: std::ptr::null_mut(), msg_iovlen: 0, ..header };
         // SAFETY: the program's own control messages.
         let judged = unsafe { net::send_message(socket.anchor(), &alone, flags) };

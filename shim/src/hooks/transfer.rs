@@ -27,7 +27,7 @@ pub(super) fn find_or_cancel(fd: c_int) -> Option<Pinned> {
     Some(socket)
 }
 
-/// Who does a transfer.
+/// Which code does a transfer.
 enum Carrier {
     /// The kernel. A socket that is on TCP stays there as long as this exists.
     Kernel(Option<Pinned>),
@@ -35,8 +35,8 @@ enum Carrier {
     Switch(Pinned),
 }
 
-/// Begins a transfer: takes the socket's step before it, and so learns who does it. Most transfers stay on TCP. There libc's own
-/// function is the cancellation point. Not inlined, for all that send and receive share it.
+/// Begins a transfer: takes the socket's step before it, and so learns which code does it. Most transfers stay on TCP.
+/// There libc's own function is the cancellation point. Not inlined, because all that send and receive share it.
 #[inline(never)]
 #[link_section = "sanshim_path"]
 fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
@@ -347,7 +347,7 @@ hooks! {
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t = |real| {
         let pass = || done(real(out, from, offset, count));
         let Some(socket) = find_or_cancel(out) else {
-            // Of a socket only into a pipe, as splice does.
+            // From a socket only into a pipe, as splice does.
             return match find_or_cancel(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
                 Some(source) => or_kernel((&source, from), files::splice_out(&source, out, count, 0),
                     |from| done(real(out, from, offset, count))),

@@ -102,7 +102,7 @@ impl Preference {
         self.way() != way
     }
 
-    /// RDMA took so long already that this round costs more than twice what messages did.
+    /// True if RDMA took so long already that this round costs more than twice what messages did.
     fn has_lost(&self, round: u32, bytes: u64, ticks: u64) -> bool {
         let messages = |round: u32| u64::from(self.costs[round as usize].load(Ordering::Relaxed));
         let most = || 2 * messages(round - 1) * bytes.max(ROUND_BYTES);

@@ -107,7 +107,7 @@ impl Receiving {
         self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
     }
 
-    /// Bytes that ever came by RDMA. What a receiver had read when it died counts too, though nobody got it.
+    /// Bytes that ever came by RDMA. What a receiver had read when it died counts too, though no program got it.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -118,9 +118,10 @@ impl Receiving {
         taken.min(self.length.load(Ordering::Relaxed).into()) as u32
     }
 
-    /// Data was announced by message `sequence`. May be repeated, if whoever called it died in the middle.
+    /// Message `sequence` announced data. The caller may repeat this, if the thread that called it died in the middle.
     ///
     /// # Errors
+    ///
     /// [`ProtocolError`] if its number is not a newer one.
     pub fn available(&self, a: &Available, sequence: u32) -> Result<(), ProtocolError> {
         if self.after.load(Ordering::Relaxed) != sequence {
@@ -268,8 +269,8 @@ impl Receiving {
         Some(Complete { key, bytes: taken, behaviour: Some(behaviour) })
     }
 
-    /// What was announced cannot be read; the sender was asked for messages, and is waited for
-    /// without looking again.
+    /// The announced data cannot be read. This end asked the sender for messages, and waits for them without looking
+    /// again.
     pub fn cannot_read(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & OPEN != 0 {
@@ -277,7 +278,7 @@ impl Receiving {
         }
     }
 
-    /// What was announced cannot be had any more: it was taken back.
+    /// The announced data cannot be had any more: the sender took it back.
     pub fn close(&self) {
         self.flags.store(self.flags.load(Ordering::Relaxed) & IN_DOUBT, Ordering::Release);
     }

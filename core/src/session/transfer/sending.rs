@@ -53,7 +53,7 @@ pub enum End {
     },
     /// The receiver asked for messages (A5).
     Refused,
-    /// Nobody posted a receive in time (A4).
+    /// The receiver posted no receive in time (A4).
     Scanned,
     /// The application's send ended early: a signal, a time-out, an error.
     Abandoned,
@@ -83,7 +83,7 @@ impl Cell {
         self.version.store(version.wrapping_add(1), Ordering::SeqCst);
     }
 
-    /// True if whoever wrote it died in the middle. Receive lock.
+    /// True if the thread that wrote it died in the middle. The caller has the receive lock.
     fn is_torn(&self) -> bool {
         !self.version.load(Ordering::Relaxed).is_multiple_of(2)
     }
@@ -300,7 +300,7 @@ impl Sending {
 
     /// The receiver has read `taken` bytes of the newest transfer, which is not lent any more.
     pub fn read(&self, taken: u32) {
-        // What was written since the transfer began counts too: then nothing was read.
+        // What was written since the transfer began counts too: then the receiver read nothing.
         let read = self.begun_at.load(Ordering::Relaxed) + u64::from(taken);
         self.bytes.store(self.bytes().max(read), Ordering::Relaxed);
     }
@@ -354,7 +354,7 @@ impl Sending {
         }
         match self.current(position) {
             Some(advertisement) if abilities.write => Progress::Advertised(advertisement),
-            // Nobody posts what a passive sender waits for (A11).
+            // No receiver posts what a passive sender waits for (A11).
             _ if self.is_asked() && self.rest.load(Ordering::Relaxed) == 0 => Progress::InMessages,
             _ => Progress::Waiting,
         }
