@@ -126,7 +126,7 @@ pub fn exiting() {
         if socket.phase() != phase::SAN {
             return holders::remove_holder(socket);
         }
-        if socket.leave(stream.endpoint) {
+        if socket.stop_holding(stream.endpoint) {
             detach::look_after(socket, &stream);
             return;
         }

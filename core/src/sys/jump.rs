@@ -316,7 +316,7 @@ fn go_on() -> ! {
             ENDING.set(false);
             errno::set(errno);
             let environment = (&raw const environment).cast_mut().cast();
-            leave(Jump { environment, ..jump }, Some(signals))
+            jump_away(Jump { environment, ..jump }, Some(signals))
         },
         None => std::process::abort(),
     }
@@ -330,13 +330,13 @@ pub unsafe fn jump(function: LongJump, environment: *mut c_void, value: c_int) -
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(environment.cast());
-        leave(Jump { function, environment, value, from: 0, to }, None)
+        jump_away(Jump { function, environment, value, from: 0, to }, None)
     }
 }
 
 /// # Safety
 /// The program asked for the jump.
-unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> ! {
+unsafe fn jump_away(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> ! {
     let here = 0u8;
     jump.from = &raw const here as usize;
     let frame = innermost().get();

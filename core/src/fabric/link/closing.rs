@@ -95,7 +95,7 @@ impl Link {
         self.let_anchor_go();
         let Some(wire) = self.wire() else { return };
         wire.end();
-        if let Some(own) = self.port().leave(wire.number()) {
+        if let Some(own) = self.port().remove_link(wire.number()) {
             ended::keep(own, None);
         }
     }

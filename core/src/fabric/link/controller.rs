@@ -167,7 +167,7 @@ impl Controller {
     }
 
     /// The controlling process is about to exit. A process that wants to go on is to take control.
-    pub(in crate::fabric) fn leave(&self) {
+    pub(in crate::fabric) fn announce_exit(&self) {
         self.leaving.store(1, SeqCst);
     }
 

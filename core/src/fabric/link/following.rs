@@ -131,12 +131,12 @@ impl Link {
 
     fn forget_wire(&self, wire: &Wire) {
         helper::forget(wire.connector.descriptor());
-        drop(self.port().leave(wire.number()));
+        drop(self.port().remove_link(wire.number()));
     }
 
     pub(super) fn enter(&self, number: u64) {
         if let Some(own) = self.own.upgrade() {
-            self.port().enter(number, &own);
+            self.port().add_link(number, &own);
         }
     }
 

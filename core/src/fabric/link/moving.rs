@@ -143,7 +143,7 @@ impl Link {
     /// Ends a queue pair that another one replaced. The caller holds `pushing`.
     pub(super) fn discard(&self, out: &mut LinkSender, old: Wire) {
         helper::forget(old.connector.descriptor());
-        let entered = self.port().leave(old.number());
+        let entered = self.port().remove_link(old.number());
         old.end();
         if let Some(own) = entered.or_else(|| self.own.upgrade()) {
             ended::keep(own, Some(old));
@@ -177,7 +177,7 @@ impl Link {
             // Nothing of ours is under way: the peer answered.
             self.release(out);
             if let (Some(old), Some(own)) = (old, self.own.upgrade()) {
-                drop(port.leave(old.number()));
+                drop(port.remove_link(old.number()));
                 // The peer may not know yet that its answer arrived.
                 former_links::gave(&own);
                 former_links::end_later(old, own);

@@ -182,7 +182,7 @@ impl Link {
         });
         // SAFETY: nobody else knows it.
         unsafe { (*link.out.get()).prepare() };
-        port.enter(number, &link);
+        port.add_link(number, &link);
         Ok(link)
     }
 

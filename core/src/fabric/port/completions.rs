@@ -181,13 +181,13 @@ impl<T> Port<T> {
     }
 
     /// Completions of a number reach this link from now on.
-    pub(in crate::fabric) fn enter(&self, number: u64, link: &Arc<T>) {
-        self.with_links(|links| links.enter(number, link));
+    pub(in crate::fabric) fn add_link(&self, number: u64, link: &Arc<T>) {
+        self.with_links(|links| links.put(number, link));
     }
 
     /// They reach it no more.
-    pub(in crate::fabric) fn leave(&self, number: u64) -> Option<Arc<T>> {
-        self.with_links(|links| links.leave(number))
+    pub(in crate::fabric) fn remove_link(&self, number: u64) -> Option<Arc<T>> {
+        self.with_links(|links| links.take(number))
     }
 
     /// True if that is so of any link.

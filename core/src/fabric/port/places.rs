@@ -47,14 +47,14 @@ impl<T> Places<T> {
     }
 
     /// Gives the place to a link.
-    pub(super) fn enter(&mut self, number: u64, link: &Arc<T>) {
+    pub(super) fn put(&mut self, number: u64, link: &Arc<T>) {
         if let Some(place) = self.place(number) {
             place.link = Some(link.clone());
         }
     }
 
     /// Takes the place away from its link.
-    pub(super) fn leave(&mut self, number: u64) -> Option<Arc<T>> {
+    pub(super) fn take(&mut self, number: u64) -> Option<Arc<T>> {
         self.place(number)?.link.take()
     }
 
@@ -79,18 +79,18 @@ mod tests {
     fn places_are_used_again_and_numbers_are_not() {
         let (mut places, link) = (Places::default(), Arc::new(7));
         let first = places.reserve();
-        places.enter(first, &link);
+        places.put(first, &link);
         let other = places.reserve();
         assert_eq!(places.get(first), Some(&7));
         places.free(first);
         let second = places.reserve();
         assert_ne!(second, first);
-        places.enter(second, &link);
+        places.put(second, &link);
         assert_eq!(
             [first, second, other].map(|number| places.get(number).is_some()),
             [false, true, false]
         );
-        assert!(places.leave(first).is_none() && places.leave(second).is_some());
+        assert!(places.take(first).is_none() && places.take(second).is_some());
         places.free(first);
         for _ in 0..1000 {
             let number = places.reserve();

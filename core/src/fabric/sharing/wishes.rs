@@ -60,7 +60,7 @@ impl Link {
             return false;
         }
         if !controller.is_leaving() {
-            controller.leave();
+            controller.announce_exit();
             // All threads that sleep, of all processes.
             self.wake_all();
         }

@@ -78,7 +78,7 @@ fn numbers_are_free_when_their_queue_pairs_are_gone() {
     let (port, _) = port_at("192.0.2.63", 0);
     let first = link_over(port);
     let number = first.number();
-    drop(port.leave(number));
+    drop(port.remove_link(number));
     drop(first);
     assert_eq!(port.reserve().unwrap() as u32, number as u32);
 }

@@ -25,7 +25,7 @@ fn come_to(link: &Link) -> bool {
         let fabric = socket.stream().and_then(|stream| stream.fabric);
         fabric.is_some_and(|one| std::ptr::eq(one, link))
     };
-    bring_back(is_it, |one| one.go_on(Reason::PeerReturned, returning::may_go_on))
+    go_on_with_each(is_it, |one| one.go_on(Reason::PeerReturned, returning::may_go_on))
 }
 
 /// Requests that were served here. Threads of the program count for themselves
@@ -43,7 +43,8 @@ fn serve_requests() -> bool {
             && socket.statistics().is_asked_to_detach()
             && socket.stream().is_some_and(|stream| stream.fabric.is_some())
     };
-    let again = bring_back(is_asked, |one| one.go_on(Reason::Detached, returning::may_begin_later));
+    let again =
+        go_on_with_each(is_asked, |one| one.go_on(Reason::Detached, returning::may_begin_later));
     if !again {
         SERVED.store(made, Relaxed);
     }
@@ -51,7 +52,10 @@ fn serve_requests() -> bool {
 }
 
 /// Goes on with such connections. True if the helper has to try one of them again.
-fn bring_back(is_one: impl Fn(&Socket) -> bool, mut goes_on: impl FnMut(&Found) -> bool) -> bool {
+fn go_on_with_each(
+    is_one: impl Fn(&Socket) -> bool,
+    mut goes_on: impl FnMut(&Found) -> bool,
+) -> bool {
     let structure = Structure::lock();
     let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {

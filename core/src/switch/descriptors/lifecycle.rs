@@ -193,7 +193,7 @@ fn last_close(socket: &Socket) {
         return;
     }
     stream.settle_posted();
-    let shared = socket.leave(stream.endpoint);
+    let shared = socket.stop_holding(stream.endpoint);
     if shared {
         // Any process can send what the peer wants again. The others may not look, or may be dead.
         detach::look_after(socket, &stream);

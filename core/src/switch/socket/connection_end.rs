@@ -67,7 +67,7 @@ impl Socket {
     }
 
     /// This process holds its end no longer; true if others do. Once.
-    pub(crate) fn leave(&self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn stop_holding(&self, endpoint: &Endpoint) -> bool {
         self.left.swap(true, Ordering::SeqCst)
             || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
     }

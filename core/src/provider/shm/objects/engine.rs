@@ -21,7 +21,7 @@ const MOMENT: u64 = 4_000_000;
 
 impl LocalPair {
     /// Gets a turn at the engine; false: another has it, and will look once more.
-    fn enter(&self) -> bool {
+    fn begin_turn(&self) -> bool {
         if self.busy.swap(true, Ordering::SeqCst) {
             self.again.store(true, Ordering::SeqCst);
             // Once more: it may just have finished.
@@ -37,7 +37,7 @@ impl LocalPair {
     }
 
     /// Ends the turn. True if a thread came meanwhile.
-    fn leave(&self) -> bool {
+    fn end_turn(&self) -> bool {
         self.busy.store(false, Ordering::SeqCst);
         self.again.load(Ordering::SeqCst)
     }
@@ -45,10 +45,10 @@ impl LocalPair {
     /// Takes turns until no thread has left a note meanwhile. True if one had.
     fn take_turns(&self, turn: impl Fn(&mut PairProgress)) -> bool {
         let mut came = false;
-        while self.enter() {
+        while self.begin_turn() {
             // SAFETY: it is our turn.
             turn(unsafe { &mut *self.progress.get() });
-            if !self.leave() {
+            if !self.end_turn() {
                 break;
             }
             came = true;
@@ -70,13 +70,13 @@ impl LocalPair {
         }
         let channel = self.channel.get().ok_or(Error::Internal)?;
         channel.introduce();
-        while !self.enter() {
+        while !self.begin_turn() {
             process::yield_now();
         }
         self.announce_all(channel);
         let connected =
             self.phase.compare_exchange(IDLE, CONNECTED, Ordering::SeqCst, Ordering::SeqCst);
-        if self.leave() {
+        if self.end_turn() {
             self.pump();
         }
         // It was ended meanwhile.
