@@ -136,6 +136,38 @@ fn a_ratio_is_that_of_the_columns_its_heading_names() {
     assert!(judged >= 6, "{judged}");
 }
 
+#[test]
+fn the_readme_answers_for_each_service_that_users_ask_about() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the page");
+    let (_, part) = readme.split_once("## My service\n").expect("the part");
+    let table: Vec<_> = part.lines().filter(|line| line.starts_with("| ")).collect();
+    for service in [
+        "nginx in a container (Docker",
+        "Go",
+        "PostgreSQL as its own user",
+        "Java",
+        "musl images",
+        "php-fpm",
+        "tokio",
+        "static programs",
+        "node",
+        "RabbitMQ",
+        "`memcached -u",
+        "sshd",
+        "haproxy",
+    ] {
+        let row = table.iter().find(|line| line.starts_with(&format!("| {service}")));
+        // Its name, whether it gains, and what to do.
+        let cells = row.map(|row| row.split('|').filter(|cell| cell.trim().len() > 1).count());
+        assert_eq!(cells, Some(3), "{service}");
+    }
+    // Words of those who change the library are none of its users'.
+    for word in ["anchor", "doorbell", "adverse"] {
+        assert!(!readme.to_lowercase().contains(word), "{word}");
+    }
+    assert!(readme.contains("the *SAN* (") && readme.contains("*sockmap*, by which the kernel"));
+}
+
 /// The commands of "Use it on your program", as they are written, by a shell that finds no other sanctl.
 #[test]
 fn what_the_readme_has_the_user_type_runs() {
