@@ -24,8 +24,7 @@ The ratio is that of the medians, "of the rounds" the least and the largest of s
 client has none. Of every run under it `sanctl status --json` showed twice what it was carried by: once while the client
 ran, all of the server's connections on shared memory at that moment; once after the client's end, that none of the
 server's had gone back to TCP but because it paused. {repeated}
-The adverse rows are redis where the library has no advantage: with few requests a second, with many idle connections, or
-with other work on the processors.
+{adverse}
 
 ## Throughput
 
@@ -121,6 +120,7 @@ def write(folder, report):
             note=report.note,
             repeated=report.repeated,
             rates=table.markdown(table.RATES, table.rates, rows, notes),
+            adverse=table.ADVERSE_NOTE,
             notes=table.below(notes),
             costs=table.markdown(table.COSTS, table.costs, rows, notes),
             losses=losses(rows),

@@ -47,7 +47,8 @@ def section(program, rows):
             plot("Latency against load", curves.latency_against_load(connections, each)),
             plot("Rate against load", curves.rate_against_load(connections, each)),
         )
-    return f'<h2>{escape(program)}</h2>\n<div class="plots">{"".join(plots)}</div>\n'
+    note = f"<p>{table.ADVERSE_NOTE}</p>\n" if program == "adverse" else ""
+    return f'<h2>{escape(program)}</h2>\n{note}<div class="plots">{"".join(plots)}</div>\n'
 
 
 def cells(kind, line):

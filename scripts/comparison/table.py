@@ -138,6 +138,10 @@ COSTS = (
     "CPU s for",
     *(f"CPU s {name}" for name in NAMES),
 )
+ADVERSE_NOTE = (
+    "The adverse rows are redis where the library has no advantage: with few requests a second, with many idle connections, or "
+    "with other work on the processors."
+)
 LOSSES_TITLE = "What it costs where it does nothing"
 LOSSES_NOTE = (
     "In multiples of TCP's. The run with the library lies between two without it and is compared with their mean; in brackets "
