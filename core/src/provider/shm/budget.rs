@@ -184,9 +184,9 @@ fn reserve(at: usize, limit: u64) -> u64 {
     (limit / RESERVED[at]).max(LEAST_RESERVED[at])
 }
 
-/// True if it is time for a look, which the caller takes then.
+/// Claims the look that is due at that time. False if none is due, or another thread has claimed it.
 #[inline]
-pub(crate) fn is_due(now: u64) -> bool {
+pub(crate) fn claim_look(now: u64) -> bool {
     let next = NEXT.load(Relaxed);
     now >= next && NEXT.compare_exchange(next, now + PERIOD, Relaxed, Relaxed).is_ok()
 }

@@ -16,7 +16,7 @@ use crate::sys::{time, Fd};
 /// Looks if it is time. No lock is held.
 #[inline]
 pub(in crate::switch) fn check() {
-    if budget::is_due(time::now()) {
+    if budget::claim_look(time::now()) {
         look();
     }
 }
