@@ -1,5 +1,5 @@
-//! Keeps a process from forking while a thread changes something that is the process's own, and tells whether the
-//! process has fork relatives. This module does not know what changes.
+//! Keeps a process from forking while a thread changes something that is the process's own, and tells which process of
+//! a family of forks this is. This module does not know what changes.
 
 use crate::sys::lock_order::{LockRank, RankGuard};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -190,7 +190,7 @@ impl SimulatedFabric {
         listening.outcomes.settle(&mut pending, Err(Error::Cancelled));
     }
 
-    /// A listener goes: whoever waits is refused.
+    /// A listener goes: connectors that wait there are refused.
     pub(super) fn close_listener(&mut self, id: u64) {
         let Some(listening) = self.listeners.remove(&id) else { return };
         for client in listening.waiting {

@@ -1,5 +1,5 @@
-//! What comes after this end has shut both directions down. TCP gives none of it out. It answers with a reset. The
-//! [sender](super::ends::answers_with_reset) takes such bytes for a reset by itself, and this end is reset as well.
+//! What comes after this end has shut both directions down. TCP gives none of it out, and answers with a reset. On the
+//! SAN the [sender](super::ends::answers_with_reset) finds that reset by itself, and this end is reset as well.
 
 use super::broken;
 use crate::switch::endpoint::flag;

@@ -11,8 +11,8 @@ use crate::provider::shm::THRESHOLD;
 pub(super) const LIMITS: Limits = Limits {
     max_registration: 1 << 46,
     max_message: MAX_MESSAGE,
-    // A write is copied when it is posted. A thread that looks meanwhile waits for nobody, but the requests behind it
-    // wait.
+    // A transfer is copied when it is posted. A thread that looks meanwhile does not wait for that, but the requests behind
+    // it do.
     max_transfer: 4 << 20,
     max_inline: 256,
     max_segments: SEGMENTS as u32,
