@@ -247,7 +247,7 @@ mod tests {
         let folder = UserFolder::make_in(&at).unwrap();
         std::fs::remove_dir(folder.as_str()).unwrap();
         std::os::unix::fs::symlink(&elsewhere, folder.as_str()).unwrap();
-        assert_eq!(open_own(&folder, Table::Host), Err(Errno(libc::ELOOP)));
+        assert_eq!(open_own(&folder, PeerTable::Host), Err(Errno(libc::ELOOP)));
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         std::fs::remove_dir_all(base).unwrap();
     }
