@@ -71,7 +71,7 @@ pub struct Socket {
     pub(crate) watch_count: AtomicU32,
     /// See `watched_by`.
     pub(crate) watched_at: AtomicU32,
-    /// This process is no holder of its end any more (see [`Socket::leave`]).
+    /// This process is no holder of its end any more (see [`Socket::stop_holding`]).
     left: AtomicBool,
     /// Its last descriptor is closed, and a call on it is under way: the end of the connection follows that call.
     pub(in crate::switch) is_closing: AtomicBool,
