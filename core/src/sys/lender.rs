@@ -52,16 +52,10 @@ impl Rights {
 
     /// Reads the lines in /proc/PID/status.
     fn parse(text: &str) -> Option<Rights> {
-        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        let four = |name| {
-            let mut numbers = value(name)?.split_whitespace().map(|number| number.parse().ok());
-            let mut next = || numbers.next().flatten();
-            Some([next()?, next()?, next()?, next()?])
-        };
         Some(Rights {
-            users: four("Uid:")?,
-            groups: four("Gid:")?,
-            capabilities: u64::from_str_radix(value("CapPrm:")?.trim(), 16).ok()?,
+            users: four(text, "Uid:")?,
+            groups: four(text, "Gid:")?,
+            capabilities: u64::from_str_radix(value(text, "CapPrm:")?.trim(), 16).ok()?,
         })
     }
 
@@ -75,10 +69,25 @@ impl Rights {
     }
 }
 
-/// As which user a process acts now, as far as /proc shows.
+/// What a line of /proc/PID/status says that begins so.
+fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// The four numbers of such a line.
+fn four(text: &str, name: &str) -> Option<[u64; 4]> {
+    let mut numbers = value(text, name)?.split_whitespace().map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten();
+    Some([next()?, next()?, next()?, next()?])
+}
+
+/// As which user a process acts now, as far as /proc shows. The line is among the first ones. Threads with the smallest stack call
+/// this: not inlined, for all that look for a peer would have its buffer.
+#[cold]
+#[inline(never)]
 pub(super) fn effective_user(pid: u32) -> Option<u32> {
-    let mut buffer = [0; 4096];
-    let [_, effective, ..] = Rights::parse(read(pid, "status", &mut buffer)?)?.users;
+    let mut buffer = [0; 512];
+    let [_, effective, ..] = four(read(pid, "status", &mut buffer)?, "Uid:")?;
     effective.try_into().ok()
 }
 
