@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::reader::{Connection, Process};
+use super::translated::Translations;
 
 /// Its place: the process's, and its own among the process's.
 type At = (usize, usize);
 /// The ends with some addresses, each with its process's network namespace.
 type Found = Vec<(Option<u64>, At)>;
 /// Its own and its peer's. Processes that share an end have the same.
-type Addresses = (SocketAddr, SocketAddr);
+pub(super) type Addresses = (SocketAddr, SocketAddr);
 
 /// The ends of all connections.
 pub struct Ends {
@@ -39,6 +40,15 @@ impl Ends {
     /// The other end of a connection of a process in that network namespace; `None` also where more than one may be it.
     pub fn other_end(&self, network: Option<u64>, one: &Connection) -> Option<At> {
         self.with_its_session(one).or_else(|| self.with_its_addresses(network, one))
+    }
+
+    /// The other end where the addresses of the two are translated on the way; `None` also where more than one may be it.
+    pub fn translated(&self, translations: &Translations, one: &Connection) -> Option<At> {
+        translations.others((one.local, one.peer)).find_map(|addresses| {
+            let found = self.by_addresses.get(&addresses)?;
+            let first = found.first()?;
+            found.iter().all(|(of, _)| *of == first.0).then_some(first.1)
+        })
     }
 
     /// The two ends of a session differ in the lowest bit. A file may say anything, so where the ends are not one, none is it.

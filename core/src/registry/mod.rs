@@ -42,6 +42,7 @@ mod slot;
 mod sweep;
 mod totals;
 mod transfers;
+mod translated;
 mod writer;
 
 #[cfg(test)]
@@ -73,4 +74,5 @@ pub(crate) use slot::spare;
 pub use slot::{Identity, Provider, Slot, State};
 pub use totals::Totals;
 pub use transfers::{TransferStatus, Transfers};
+pub use translated::Translations;
 pub use writer::Registry;

@@ -1,6 +1,6 @@
 //! Finds the process that has the other end of a connection.
 
-use sanshim_core::registry::{owner_of, Connection, Ends, Process, Provider};
+use sanshim_core::registry::{owner_of, Connection, Ends, Process, Provider, Translations};
 
 use super::outside::has_loaded_the_shim;
 use crate::output::printable;
@@ -8,7 +8,9 @@ use crate::who::who;
 
 /// Describes it in one sentence. A process under the shim says it itself. Of any other the kernel does.
 pub(super) fn describe(near: &Process, one: &Connection, all: &[Process]) -> String {
-    if let Some((at, number)) = Ends::of(all).other_end(near.network, one) {
+    let ends = Ends::of(all);
+    let behind = || ends.translated(&Translations::read(all), one);
+    if let Some((at, number)) = ends.other_end(near.network, one).or_else(behind) {
         let (process, found) = (&all[at], &all[at].connections[number]);
         let (who, fd, why) = (who(process), found.fd, found.reason.sentence());
         return format!("{who}, descriptor {fd}, under the shim. Its own account: {why}.");
