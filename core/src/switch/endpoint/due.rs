@@ -110,7 +110,7 @@ impl Due {
             }
             // These belong to what is sent at the same moment, and never wait.
             Control::DataAvailable(_) | Control::Resized => return,
-            // Kept by the session, see `stream::suspend`.
+            // Kept by the session, see `stream::suspension`.
             Control::Suspend(_) | Control::Suspended(_) | Control::Resume(_) => return,
         };
         self.kinds.fetch_or(kind, Release);

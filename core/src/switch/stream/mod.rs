@@ -11,7 +11,7 @@ mod at_once;
 pub(in crate::switch) mod batching;
 mod control_messages;
 pub(in crate::switch) mod counters;
-mod due;
+mod due_messages;
 mod growth;
 mod holding;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -28,9 +28,9 @@ mod recovery;
 mod send;
 mod send_buffer;
 mod shown;
-mod suspend;
+mod suspension;
 #[cfg(test)]
-mod suspend_tests;
+mod suspension_tests;
 #[cfg(any(test, feature = "fuzzing"))]
 mod test_ends;
 #[cfg(test)]

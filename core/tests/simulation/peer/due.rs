@@ -1,4 +1,4 @@
-//! Control messages that are due: a copy of the order of `stream/due.rs`.
+//! Control messages that are due: a copy of the order of `stream/due_messages.rs`.
 
 use sanshim_core::session::{Complete, Control};
 
