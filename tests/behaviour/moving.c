@@ -175,31 +175,6 @@ MIXED_CASE(an_urgent_byte) {
     }
 }
 
-/* Behind an urgent byte that is unread every byte keeps its place, and who reads all of it and closes resets nothing. */
-MIXED_CASE(an_unread_urgent_byte) {
-  for (int n = 0; n <= MOST; n++)
-    for (int who = 0; who < 2; who++) {
-      struct ends ends = after_exchanges(n);
-      int from = who ? ends.server : ends.client, to = who ? ends.client : ends.server;
-      EQ(send(from, "0123456789abcdefghij!", 21, MSG_OOB | MSG_NOSIGNAL), 21);
-      char byte, bytes[700];
-      UNTIL(recv(to, &byte, 1, MSG_OOB) == 1);
-      EQ(byte, '!');
-      put(from, "y");
-      get(to, "0123456789");
-      memset(bytes, 'z', sizeof bytes);
-      EQ(send(from, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
-      get(to, "abcdefghij");
-      get(to, "y");
-      EQ(recv(to, bytes, sizeof bytes, MSG_WAITALL), (ssize_t)sizeof bytes);
-      CHECK(bytes[0] == 'z' && memcmp(bytes, bytes + 1, sizeof bytes - 1) == 0);
-      ERR(recv(to, bytes, 1, MSG_DONTWAIT), EAGAIN);
-      SYS(close(to));
-      expect_eof(from);
-      SYS(close(from));
-    }
-}
-
 SAN_CASE(bytes_that_are_looked_at_and_counted) {
   for (int n = 0; n <= MOST; n++) {
     struct ends ends = after_exchanges(n);

@@ -25,6 +25,36 @@ MIXED_CASE(urgent_byte) {
   get(p.server, "def");
 }
 
+/* The connection would move meanwhile. Behind an urgent byte that is unread every byte keeps its place, and a close behind all bytes
+   resets nothing. */
+MIXED_CASE(unread_before_a_move) {
+  enum { MOST = 14 };
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      union address target;
+      int listener = listen_on(V4, &target), client = dial(&target);
+      int server = SYS(accept(listener, NULL, NULL));
+      for (int i = 0; i < n; i++) put(client, "?"), get(server, "?"), put(server, "!"), get(client, "!");
+      int from = who ? server : client, to = who ? client : server;
+      EQ(send(from, "0123456789abcdefghij!", 21, MSG_OOB | MSG_NOSIGNAL), 21);
+      char byte, bytes[700];
+      UNTIL(recv(to, &byte, 1, MSG_OOB) == 1);
+      EQ(byte, '!');
+      put(from, "y");
+      get(to, "0123456789");
+      memset(bytes, 'z', sizeof bytes);
+      EQ(send(from, bytes, sizeof bytes, 0), (ssize_t)sizeof bytes);
+      get(to, "abcdefghij");
+      get(to, "y");
+      EQ(recv(to, bytes, sizeof bytes, MSG_WAITALL), (ssize_t)sizeof bytes);
+      CHECK(bytes[0] == 'z' && memcmp(bytes, bytes + 1, sizeof bytes - 1) == 0);
+      ERR(recv(to, bytes, 1, MSG_DONTWAIT), EAGAIN);
+      SYS(close(to));
+      expect_eof(from);
+      SYS(close(from)), SYS(close(listener));
+    }
+}
+
 static _Atomic int urgent_signals;
 static void on_urgent(int number) {
   (void)number;
