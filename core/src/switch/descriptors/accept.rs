@@ -1,6 +1,6 @@
 //! listen and accept: TCP's own, and a note of which end of the connection this is.
 
-use crate::config::SocketRole as ConfigRole;
+use crate::config::SocketRole;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};
@@ -27,7 +27,7 @@ pub fn listening(fd: Fd) {
         return;
     }
     let Ok(address) = net::local_address(fd) else { return };
-    if let Err(why) = policy::check(ConfigRole::Listen, &net::unmapped(address)) {
+    if let Err(why) = policy::check(SocketRole::Listen, &net::unmapped(address)) {
         return publish(&socket, Provider::Tcp, why);
     }
     socket.set_phase(phase::LISTENER);

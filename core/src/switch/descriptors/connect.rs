@@ -1,6 +1,6 @@
 //! connect: TCP's own, and nothing else.
 
-use crate::config::SocketRole as ConfigRole;
+use crate::config::SocketRole;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::descriptors::lifecycle;
@@ -49,7 +49,7 @@ fn connect_over_tcp(
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));
     if is_under_way && socket.phase() == phase::FRESH {
         socket.begin_on_tcp(Role::Connector);
-        if policy::forbids(ConfigRole::Connect, peer) {
+        if policy::forbids(SocketRole::Connect, peer) {
             // However slow it is, `sanctl` says so from its first transfer on.
             socket.set_reason(Reason::Policy);
             socket.traffic.look_after(1);

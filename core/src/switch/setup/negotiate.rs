@@ -20,7 +20,7 @@ use super::leaving::check_leaving;
 use super::offer_socket::OFFER_SOCKET;
 use super::pace;
 use super::publish::publish;
-use crate::config::SocketRole as ConfigRole;
+use crate::config::SocketRole;
 use crate::fabric;
 use crate::provider::shm::{budget, AgreementState, Role};
 use crate::reason::Reason;
@@ -272,8 +272,8 @@ fn begin(
     let tuple = Tuple::of(socket.anchor(), role).map_err(|_| Reason::NotConnected)?;
     policy::check(
         match role {
-            Role::Acceptor => ConfigRole::Listen,
-            Role::Connector => ConfigRole::Connect,
+            Role::Acceptor => SocketRole::Listen,
+            Role::Connector => SocketRole::Connect,
         },
         &tuple.acceptor,
     )?;
