@@ -44,18 +44,14 @@ impl Ends {
 
     /// The other end where the addresses of the two are translated on the way; `None` also where more than one may be it.
     pub fn translated(&self, translations: &Translations, one: &Connection) -> Option<At> {
-        translations.others((one.local, one.peer)).find_map(|addresses| {
-            let found = self.by_addresses.get(&addresses)?;
-            let first = found.first()?;
-            found.iter().all(|(of, _)| *of == first.0).then_some(first.1)
-        })
+        translations
+            .others((one.local, one.peer))
+            .find_map(|addresses| only(self.by_addresses.get(&addresses)?))
     }
 
     /// The two ends of a session differ in the lowest bit. A file may say anything, so where the ends are not one, none is it.
     fn with_its_session(&self, one: &Connection) -> Option<At> {
-        let found = self.by_session.get(&(one.session? ^ 1))?;
-        let first = found.first()?;
-        found.iter().all(|(addresses, _)| *addresses == first.0).then_some(first.1)
+        only(self.by_session.get(&(one.session? ^ 1))?)
     }
 
     fn with_its_addresses(&self, network: Option<u64>, one: &Connection) -> Option<At> {
@@ -68,10 +64,15 @@ impl Ends {
         if is_within_one(one.local, one.peer) {
             return None;
         }
-        let first = found.first()?;
         // Processes that share it are in one namespace.
-        found.iter().all(|(of, _)| *of == first.0).then_some(first.1)
+        only(found)
     }
+}
+
+/// The first of these, if all have the same beside them; `None` if they are not one end.
+fn only<T: PartialEq>(found: &[(T, At)]) -> Option<At> {
+    let first = found.first()?;
+    found.iter().all(|(of, _)| *of == first.0).then_some(first.1)
 }
 
 /// True of a connection that leads to no other network namespace.
