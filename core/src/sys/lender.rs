@@ -81,8 +81,8 @@ fn four(text: &str, name: &str) -> Option<[u64; 4]> {
     Some([next()?, next()?, next()?, next()?])
 }
 
-/// As which user a process acts now, as far as /proc shows. The line is among the first ones. Threads with the smallest stack call
-/// this: not inlined, for all that look for a peer would have its buffer.
+/// The effective user of a process; `None` if /proc does not show it. Its line is among the first ones, so a small buffer will do.
+/// Not inlined: each look for a peer would have the buffer in its frame, also in threads with the smallest stack.
 #[cold]
 #[inline(never)]
 pub(super) fn effective_user(pid: u32) -> Option<u32> {

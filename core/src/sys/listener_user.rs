@@ -1,5 +1,6 @@
-//! As which user the process acts now that listens at the other end of a Unix socket. SO_PEERCRED says as which user it listened: a
-//! server that was started as root may have given that up since, so that what takes it over is not root's.
+//! Tells the user of the process that listens at the other end of a Unix socket. SO_PEERCRED names the user that the process
+//! had when it listened. A server that root started may have given root up since. An attacker who takes over such a server is
+//! not root.
 
 use super::{file, lender, net, packet, poll, Errno, Fd};
 
