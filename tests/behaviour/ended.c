@@ -5,6 +5,32 @@
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 
+/* ---- connections on which only one end sent ------------------------------------------------- */
+
+enum { SENT_BEFORE = 1000000 };
+static void *receives_much(void *fd) {
+  recv_pattern((int)(intptr_t)fd, 0, SENT_BEFORE);
+  return NULL;
+}
+static struct pair open_one_way(bool server_sends) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
+  int sender = server_sends ? p.server : p.client, receiver = server_sends ? p.client : p.server;
+  pthread_t thread = start_thread(receives_much, (void *)(intptr_t)receiver);
+  for (int i = 0; i < 5; i++) {
+    send_pattern(sender, i * SENT_BEFORE / 5, SENT_BEFORE / 5);
+    sleep_ms(1);
+  }
+  end_thread(thread);
+  SYS(close(listener));
+  return p;
+}
+/* The server's end received nothing, or sent nothing. */
+static struct pair open_sender(void) { return open_one_way(true); }
+static struct pair open_receiver(void) { return open_one_way(false); }
+static struct pair open_used(void) { return open_pair(V4); }
+
 /* ---- how it ends ---------------------------------------------------------------------------- */
 
 /* What both ends do, a letter each. The peer: sends a byte, shuts down for writing, for reading or for both, closes, or resets (l).
@@ -88,9 +114,9 @@ static void ask(struct told *told, int fd, char what) {
 /* On a fresh connection for each series of questions, after each series of acts. */
 static const char *const questions[] = {"ptrrs", "ptssr", "ptmm", "pteep", "twp", "pto", "tzr", "bp"};
 enum { SERIES = sizeof questions / sizeof *questions };
-static void after(const char *acts, const char *const (*answers)[SERIES]) {
+static void after(struct pair (*open)(void), const char *acts, const char *const (*answers)[SERIES]) {
   for (int i = 0; i < SERIES; i++) {
-    struct pair p = open_pair(V4);
+    struct pair p = open();
     struct told told = {"", 0};
     for (const char *at = acts; *at; at++) act(&p, *at);
     for (const char *at = questions[i]; *at; at++) ask(&told, p.server, *at);
@@ -100,11 +126,14 @@ static void after(const char *acts, const char *const (*answers)[SERIES]) {
     SYS(close(p.server));
   }
 }
-#define AFTER(name, acts, ...)                                                  \
-  MIXED_CASE(name) {                                                            \
-    static const char *const answers[] = {__VA_ARGS__}, *const each[] = acts;   \
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) after(each[i], &answers); \
-  }
+#define AFTER(name, acts, ...)                                                        \
+  static void after_##name(struct pair (*open)(void)) {                               \
+    static const char *const answers[] = {__VA_ARGS__}, *const each[] = acts;         \
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) after(open, each[i], &answers); \
+  }                                                                                   \
+  MIXED_CASE(name) { after_##name(open_used); }                                       \
+  CASE(name##_of_a_sender) { after_##name(open_sender); }                             \
+  CASE(name##_of_a_receiver) { after_##name(open_receiver); }
 #define ACTS(...) {__VA_ARGS__}
 
 AFTER(peer_ended, ACTS("c", "wc", "bc", "Sb", "rc", "Rc"),
@@ -118,14 +147,14 @@ AFTER(reset, ACTS("l", "Sc", "Sl", "Wl", "rSc", "Rl", "Bl", "SBc"),
 AFTER(reset_by_what_came, ACTS("Bs", "SBs", "WRs", "RWs"),
       " iorhe 7- ECONNRESET 0 EPIPE", " iorhe 7- ECONNRESET EPIPE 0", " iorhe 7- ECONNRESET 1",
       " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe")
-AFTER(reset_with_something_unread, ACTS("sl", "sBs"),
+AFTER(reset_with_something_unread, ACTS("sl", "sBs", "sSc", "Ssc", "Ssl", "rSsc"),
       " iorhe 7- 1 ECONNRESET EPIPE", " iorhe 7- ECONNRESET EPIPE 1", " iorhe 7- ECONNRESET 1",
       " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 1", " ENOTCONN iorhe")
 /* A reset behind the end of the stream is a broken pipe. */
 AFTER(broken_pipe, ACTS("wSc", "wSl", "Swc", "bSc", "bS", "SbS", "Sbc", "cS"),
       " iorhe 7- 0 0 EPIPE", " iorhe 7- EPIPE EPIPE 0", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
       " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorhe")
-AFTER(broken_pipe_with_something_unread, ACTS("sbS", "scS"),
+AFTER(broken_pipe_with_something_unread, ACTS("sbS", "scS", "Sswc", "sSwc", "sSbc", "sSwl"),
       " iorhe 7- 1 0 EPIPE", " iorhe 7- EPIPE EPIPE 1", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
       " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 1", " ENOTCONN iorhe")
 AFTER(both_ended, ACTS("Wc", "Ww", "Wb", "Bc", "Bw", "wB"),
@@ -219,25 +248,7 @@ static void closed_then_signalled(void *(*waits)(void *), struct pair p) {
 }
 SAN_CASE(signal_after_another_thread_closed) { closed_then_signalled(interrupted_on_closed, open_pair(V4)); }
 /* The end that is closed received nothing on the SAN. */
-enum { SENT_BEFORE = 1000000 };
-static void *receives_much(void *fd) {
-  recv_pattern((int)(intptr_t)fd, 0, SENT_BEFORE);
-  return NULL;
-}
-static struct pair open_one_way(void) {
-  union address target;
-  int listener = listen_on(V4, &target);
-  struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
-  pthread_t thread = start_thread(receives_much, (void *)(intptr_t)p.client);
-  for (int i = 0; i < 5; i++) {
-    send_pattern(p.server, i * SENT_BEFORE / 5, SENT_BEFORE / 5);
-    sleep_ms(1);
-  }
-  end_thread(thread);
-  SYS(close(listener));
-  return p;
-}
-CASE(signal_after_another_thread_closed_a_sender) { closed_then_signalled(interrupted_on_closed, open_one_way()); }
+CASE(signal_after_another_thread_closed_a_sender) { closed_then_signalled(interrupted_on_closed, open_sender()); }
 
 static void *ended_on_closed(void *fd) {
   char byte;
@@ -251,7 +262,7 @@ static void closed_then_ended(struct pair p) {
   end_thread(thread);
 }
 SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
-CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_one_way()); }
+CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_sender()); }
 
 static void *receives_what_is_right(void *fd) {
   char byte;

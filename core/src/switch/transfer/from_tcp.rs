@@ -54,11 +54,6 @@ pub(super) fn receive(
         if !stream.endpoint.way_in().is_over_tcp() {
             return None;
         }
-        if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) {
-            // TCP_USER_TIMEOUT ended it, of which the kernel knows nothing.
-            let told = if *got > 0 { Ok(*got) } else { reset_error(stream, Ok(0)) };
-            return Some(Outcome::Done(told));
-        }
         if *got > 0 && net::is_at_mark(stream.anchor) {
             // A read ends before an urgent byte.
             return Some(Outcome::Done(Ok(*got)));
@@ -78,6 +73,13 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
+            // This end knows of the reset already. What lies in the segment would have come before.
+            Taken::Nothing | Taken::End(_) | Taken::Cut(_)
+                if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) =>
+            {
+                let told = if *got > 0 { Ok(*got) } else { reset_error(stream, Ok(0)) };
+                return Some(Outcome::Done(told));
+            }
             Taken::Bytes(n) if how == Take::Peek && n > 0 => {
                 if n == to.remaining() || !looks_on(socket, stream, flags, limit) {
                     return Some(Outcome::Done(Ok(n)));
