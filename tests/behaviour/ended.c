@@ -97,6 +97,7 @@ static void ask(struct told *told, int fd, char what) {
   case 'p': tell_events(told, fd); break;
   case 't': tell_state(told, fd); break;
   case 'r': tell_result(told, recv(fd, &byte, 1, MSG_DONTWAIT)); break;
+  case 'q': tell_result(told, recv(fd, bad_pointer(), 1, MSG_DONTWAIT)); break;
   case 's': tell_result(told, send(fd, "x", 1, flags)); break;
   case 'o': tell_result(told, send(fd, "x", 1, flags | MSG_OOB)); break;
   case 'z': tell_result(told, send(fd, "", 0, flags)); break;
@@ -112,7 +113,7 @@ static void ask(struct told *told, int fd, char what) {
 }
 
 /* On a fresh connection for each series of questions, after each series of acts. */
-static const char *const questions[] = {"ptrrs", "ptssr", "ptmm", "pteep", "twp", "pto", "tzr", "bp"};
+static const char *const questions[] = {"ptrrs", "ptssr", "ptmm", "pteep", "twp", "pto", "tzr", "bp", "qrq"};
 enum { SERIES = sizeof questions / sizeof *questions };
 static void after(struct pair (*open)(void), const char *acts, const char *const (*answers)[SERIES]) {
   for (int i = 0; i < SERIES; i++) {
@@ -128,7 +129,7 @@ static void after(struct pair (*open)(void), const char *acts, const char *const
 }
 #define AFTER(name, acts, ...)                                                        \
   static void after_##name(struct pair (*open)(void)) {                               \
-    static const char *const answers[] = {__VA_ARGS__}, *const each[] = acts;         \
+    static const char *const answers[SERIES] = {__VA_ARGS__}, *const each[] = acts;   \
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) after(open, each[i], &answers); \
   }                                                                                   \
   MIXED_CASE(name) { after_##name(open_used); }                                       \
@@ -136,33 +137,41 @@ static void after(struct pair (*open)(void), const char *acts, const char *const
   CASE(name##_of_a_receiver) { after_##name(open_receiver); }
 #define ACTS(...) {__VA_ARGS__}
 
+AFTER(nothing, ACTS("", "S"),
+      " o 1 EAGAIN EAGAIN 1", " o 1 1 1 EAGAIN", " o 1 EAGAIN EAGAIN", " o 1 0 0 o", " 1 0 o", " o 1 1", " 1 0 EAGAIN",
+      " 0 iorh", " EAGAIN EAGAIN EAGAIN")
 AFTER(peer_ended, ACTS("c", "wc", "bc", "Sb", "rc", "Rc"),
-      " ior 8 0 0 1", " ior 8 1 EPIPE 0", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 0", " 0 iorh")
+      " ior 8 0 0 1", " ior 8 1 EPIPE 0", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 0", " 0 iorh",
+      " 0 0 0")
 AFTER(peer_sent_and_ended, ACTS("sc", "swc", "Rsc"),
-      " ior 8 1 0 1", " ior 8 1 EPIPE 1", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 1", " 0 iorh")
+      " ior 8 1 0 1", " ior 8 1 EPIPE 1", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 1", " 0 iorh",
+      " EFAULT 1 0")
 AFTER(reset, ACTS("l", "Sc", "Sl", "Wl", "rSc", "Rl", "Bl", "SBc"),
       " iorhe 7- ECONNRESET 0 EPIPE", " iorhe 7- ECONNRESET EPIPE 0", " iorhe 7- ECONNRESET 1",
-      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe")
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe",
+      " ECONNRESET 0 0")
 /* What comes after both directions were shut down resets the connection. */
 AFTER(reset_by_what_came, ACTS("Bs", "SBs", "WRs", "RWs"),
       " iorhe 7- ECONNRESET 0 EPIPE", " iorhe 7- ECONNRESET EPIPE 0", " iorhe 7- ECONNRESET 1",
-      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe")
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe",
+      " ECONNRESET 0 0")
 AFTER(reset_with_something_unread, ACTS("sl", "sBs", "sSc", "Ssc", "Ssl", "rSsc"),
       " iorhe 7- 1 ECONNRESET EPIPE", " iorhe 7- ECONNRESET EPIPE 1", " iorhe 7- ECONNRESET 1",
-      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 1", " ENOTCONN iorhe")
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 1", " ENOTCONN iorhe",
+      " EFAULT 1 ECONNRESET")
 /* A reset behind the end of the stream is a broken pipe. */
 AFTER(broken_pipe, ACTS("wSc", "wSl", "Swc", "bSc", "bS", "SbS", "Sbc", "cS"),
       " iorhe 7- 0 0 EPIPE", " iorhe 7- EPIPE EPIPE 0", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
-      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorhe")
+      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorhe", " 0 0 0")
 AFTER(broken_pipe_with_something_unread, ACTS("sbS", "scS", "Sswc", "sSwc", "sSbc", "sSwl"),
       " iorhe 7- 1 0 EPIPE", " iorhe 7- EPIPE EPIPE 1", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
-      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 1", " ENOTCONN iorhe")
+      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 1", " ENOTCONN iorhe", " EFAULT 1 0")
 AFTER(both_ended, ACTS("Wc", "Ww", "Wb", "Bc", "Bw", "wB"),
       " iorh 7- 0 0 EPIPE", " iorh 7- EPIPE EPIPE 0", " iorh 7- 1 1", " iorh 7- 0 0 iorh", " 7- ENOTCONN iorh",
-      " iorh 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorh")
+      " iorh 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorh", " 0 0 0")
 AFTER(this_end_shut_both, ACTS("B", "SB", "WR"),
       " iorh 5 0 0 EPIPE", " iorh 5 EPIPE EPIPE 0", " iorh 5 1 1", " iorh 5 0 0 iorh", " 5 0 iorh", " iorh 5 EPIPE",
-      " 5 EPIPE 0", " 0 iorh")
+      " 5 EPIPE 0", " 0 iorh", " 0 0 0")
 
 /* An end that shut down for reading reads on what comes. Where nothing is there it is told of an end. */
 static void go_on_reading(int client, int server) {

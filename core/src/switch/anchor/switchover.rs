@@ -17,7 +17,6 @@ use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::{Broken, Moved, Stream, Take};
-use crate::sys::user::Access;
 use crate::sys::{net, poll, process, time, Errno};
 
 /// How often a turn is tried while the receiver takes bytes off at this very moment: it does not wait there.
@@ -230,16 +229,9 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {
         Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
-        // The next look would begin with the same bytes.
-        Take::Peek => to.with_pieces(most_here, |pieces| {
-            net::receive_into(stream.anchor, pieces, libc::MSG_PEEK)
-        }),
-        Take::Consume => {
-            to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
-                // SAFETY: the program's memory, which only the kernel writes to, and checks.
-                let room = unsafe { std::slice::from_raw_parts_mut(at, length.min(most_here)) };
-                net::recv(stream.anchor, room, libc::MSG_DONTWAIT)
-            })
+        how => {
+            let flags = if how == Take::Peek { libc::MSG_PEEK } else { 0 };
+            to.with_pieces(most_here, |pieces| net::receive_into(stream.anchor, pieces, flags))
         }
     };
     match received {
