@@ -63,8 +63,10 @@ def first_difference(native, log):
 
 def lost(native, library):
     """Whether a stream that natively came whole did not under the library."""
-    whole, part = re.search(r"^0 read (\d+)", native), re.search(r"read (?:(\d+)|part)", library)
-    return bool(whole and part and int(part.group(1) or 0) < int(whole.group(1)))
+    whole, part = re.search(r"^0 read (\d+|all)", native), re.search(r"read (?:(\d+)|part)", library)
+    if not whole or not part:
+        return False
+    return whole.group(1) == "all" or int(part.group(1) or 0) < int(whole.group(1))
 
 
 def difference(program, mode, native, log):

@@ -194,11 +194,14 @@ class Run:
                         self.alive.discard(actor)
                     continue
                 began = first.setdefault(actor, ran[0])
-                still = sleeps and ran == seen.get(actor) and not self.memory.naps(actor)
+                # One that naps never stays as it is.
+                as_before = ran == seen.get(actor) or self.log[self.under_way[actor]].startswith("naps")
+                still = sleeps and as_before and not self.memory.naps(actor)
                 calm[actor] = calm.get(actor, 0) + 1 if still else 0
                 seen[actor] = ran
-                if ran[0] - began > BUSY_NANOSECONDS or time.monotonic() > until:
-                    self.runs_on(actor, calm)
+                is_busy = ran[0] - began > BUSY_NANOSECONDS
+                if is_busy or time.monotonic() > until:
+                    self.runs_on(actor, calm, "runs on" if is_busy else "naps")
             if all(calm.get(actor, 0) >= self.enough(index) for actor, index in self.under_way.items()):
                 break
         for index in self.under_way.values():
@@ -207,12 +210,12 @@ class Run:
     def enough(self, index):
         return self.calm * (PATIENCE if self.program.steps[index].name in STREAMS else 1)
 
-    def runs_on(self, actor, calm):
+    def runs_on(self, actor, calm, how):
         """An actor that should sleep or answer does neither: it is not waited for any longer."""
         index = self.under_way[actor]
-        if calm[actor] < self.enough(index) and "runs on" not in self.log[index]:
+        if calm[actor] < self.enough(index) and how not in self.log[index]:
             # One that slept before, and was woken in vain, runs on as well.
-            self.log[index] = "runs on"
+            self.log[index] = how
         calm[actor] = self.enough(index)
 
     def end(self):

@@ -70,7 +70,7 @@ PATTERNS = [
     ("ended-under-a-call", r"(recv|rstream|drain) .*", r"blocked; never|EAGAIN", r"(blocked; .*: )?0( read \d+)?", "closing"),
     ("ended-under-a-call", r"(recv|rstream|drain) .*", r"blocked; .*", r"blocked; .*: EBADF", "closing"),
     ("ended-under-a-call", r"(poll|epoll_wait) .*", r".*", r".*hup.*", "closing"),
-    ("looks-behind-what-it-looked-at", r"recv .*\bpeek,waitall\b.*", r"blocked; .*", r"runs on; .*", "looking"),
+    ("looks-behind-what-it-looked-at", r"recv .*\bpeek,waitall\b.*", r"blocked; .*", r"naps; .*", "looking"),
     ("passed-and-taken", r"epoll_ctl .*", "EEXIST", "0", "taken"),
     ("passed-and-taken", r"(poll|epoll_wait) .*", r".*err.*", r".*hup.*", "taken"),
     ("edge-of-room", r"epoll_wait .*", r".*", r".*", "room"),
@@ -79,7 +79,8 @@ PATTERNS = [
     ("detached-behind-the-end", r"send .*", "ECONNRESET", "EPIPE", "detached"),
     ("detached-behind-the-end", r"(recv|drain) .*", "0", "ECONNRESET", "detached"),
     ("detached-behind-the-end", r"(poll|epoll_wait) .*", r".*", r".*err.*", "detached"),
-    ("looks-for-the-end", r"(poll|epoll_wait) .*", r"blocked; .*", r"runs on; .*", "looking", "shut-in"),
+    ("looks-for-the-end", r"(poll|epoll_wait) .*", r"blocked; .*", r"naps; .*", "looking", "shut-in"),
+    ("looks-behind-unread-bytes", r".*", r"blocked; .*", r"naps; .*", "looking"),
     ("closed-here-and-open-elsewhere", r"(poll|epoll_wait) .*", r".*", r".*", "orphaned"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]

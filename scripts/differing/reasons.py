@@ -26,7 +26,7 @@
     async    a process asked for SIGIO
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
-    looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
+    looking  a call looks now and then for what the kernel sleeps for, and says the same in the end
     printed  what a stream of libc sent to a connection that was reset took the error off
 
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
@@ -65,7 +65,7 @@ def reasons(program, mode, index, native, log):
         "exec": past.has_image(),
         "killed": returned and past.has_killed(),
         "closing": bool(past.connections(closes_under_way(program, native)) & connections),
-        "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "runs on", 1),
+        "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "naps", 1),
         "taken": any(step.name == "take" for one in connections for step in past.touching(one)),
         "room": has_edges_more(past, *answers) and only_room(*answers) and any(past.sends_much(one) for one in connections),
         "stopped": bool(ENDED_BY.search(answers[0])) and ended_by[0].get("sig") == "CONT",
@@ -95,7 +95,7 @@ def is_open(program, mode, index, native, log):
     is_early = set(answers) in ({"0", "EAGAIN"}, {"ECONNRESET", "EAGAIN"})
     if is_early and past.connections(closes_under_way(program, native[:index])) & connections:
         return True
-    if is_gone_in_one(*answers):
+    if is_gone_in_one(*answers) or is_of_several(program, *answers):
         return True
     if answers[1].endswith(" nval") and is_closed_by_another(program, index, native):
         return True
@@ -113,6 +113,12 @@ def is_gone_in_one(*answers):
     """Whether the step's process was gone in the same step in which, in the other run, its call came to an end."""
     ended = [re.fullmatch(r"blocked; after (\d+): (.*)", answer) for answer in answers]
     return all(ended) and ended[0].group(1) == ended[1].group(1) and "gone" in (ended[0].group(2), ended[1].group(2))
+
+
+def is_of_several(program, *answers):
+    """Whether a receive was woken by the first of several messages of one call: it has what was there when it ran."""
+    ended = [re.fullmatch(r"blocked; after (\d+): \d+( .*)?", answer) for answer in answers]
+    return all(ended) and ended[0].group(1) == ended[1].group(1) and program.steps[int(ended[0].group(1))].get("how") == "sendmmsg"
 
 
 def is_about_room(past, connections, answers, next_answer):

@@ -55,6 +55,8 @@ struct stream {
   _Atomic int64_t unchecked;
   /* It was filled, so which of its bytes come when TCP leaves open. */
   _Atomic int64_t varies;
+  /* Bytes, with those that a stream under way has still to send. */
+  _Atomic int64_t coming;
 };
 /* scripts/differing/memory.py has the same layout. */
 struct shared {

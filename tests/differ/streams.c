@@ -109,6 +109,7 @@ static void write_stream_step(struct step *step) {
   size_t count = (size_t)number(step, "n", 8192);
   uint8_t *bytes = buffer();
   if (count > LARGEST) count = LARGEST;
+  shared->stream[out].coming = shared->stream[out].sent + total;
   for (; left > 0; sends++) {
     size_t part = (size_t)left < count ? (size_t)left : count;
     if (slow >= 0 && sends >= slow && sends < slow + times) nap(microseconds);
@@ -117,6 +118,7 @@ static void write_stream_step(struct step *step) {
     if (!all_sent(step, fd, out, bytes, part)) break;
     left -= (long)part;
   }
+  shared->stream[out].coming = 0;
   /* How much goes before an error TCP leaves open. */
   tell(step, left > 0 ? " wrote part" : " wrote %ld", total);
   end(step, fd);
@@ -147,7 +149,9 @@ static void read_stream_step(struct step *step) {
     }
     got += result;
   }
-  tell(step, result < 0 ? " read part" : " read %ld", got);
+  const struct stream *stream = &shared->stream[in];
+  if (result == 0 && stream->varies) tell(step, stream->got == stream->sent ? " read all" : " read part");
+  else tell(step, result < 0 ? " read part" : " read %ld", got);
   end(step, fd);
 }
 
@@ -182,8 +186,11 @@ static void drain_step(struct step *step) {
     long result = CALL(recv(fd, bytes, count, MSG_DONTWAIT));
     int error = errno;
     received(step, in, bytes, result, error, count, false);
-    if (result > 0) continue;
-    int most = s->got < s->sent && !s->unchecked ? 75 : s->got < s->tried ? 3 : 0;
+    if (result > 0) {
+      tries = 0;
+      continue;
+    }
+    int most = s->got < s->sent && !s->unchecked ? 75 : s->got < s->tried || s->got < s->coming ? 3 : 0;
     if (result < 0 && error == EAGAIN && tries++ < most) {
       struct pollfd one = {fd, POLLIN, 0};
       shared->naps[actor]++;
