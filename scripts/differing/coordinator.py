@@ -184,7 +184,7 @@ class Run:
             time.sleep(PAUSE)
         while self.under_way:
             self.answers(TICK)
-            for actor in list(self.under_way):
+            for actor, its in list(self.under_way.items()):
                 ran, sleeps = activity(self.memory.pid(actor), self.memory.tid(actor))
                 if ran is None:
                     self.answers(0)
@@ -193,9 +193,12 @@ class Run:
                         self.answered(index, "gone")
                         self.alive.discard(actor)
                     continue
+                if actor not in self.under_way:
+                    # It answered while another one's end was looked at.
+                    continue
                 began = first.setdefault(actor, ran[0])
                 # One that naps never stays as it is.
-                as_before = ran == seen.get(actor) or self.log[self.under_way[actor]].startswith("naps")
+                as_before = ran == seen.get(actor) or self.log[its].startswith("naps")
                 still = sleeps and as_before and not self.memory.naps(actor)
                 calm[actor] = calm.get(actor, 0) + 1 if still else 0
                 seen[actor] = ran
