@@ -99,7 +99,7 @@ def is_open(program, mode, index, native, log):
         return True
     if answers[1].endswith(" nval") and is_closed_by_another(program, index, native):
         return True
-    if set(answers) == {"0", "EAGAIN"} and past.connections(streams_ended_in(program, index, native, log)) & connections:
+    if is_early and past.connections(streams_ended_in(program, index, native, log)) & connections:
         return True
     # A stream that ends begins a step before the one that reads it, which another thread may hold up.
     of_streams = [
