@@ -3,7 +3,7 @@
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
-use sanshim_core::switch::poll::Call;
+use sanshim_core::switch::poll::PollCall;
 use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
 use sanshim_core::switch::{sets, table, BitSets, Outcome};
 use sanshim_core::sys::event_array::EventArray;
@@ -38,7 +38,7 @@ pub(super) unsafe fn poll_by_switch<'a>(
     // SAFETY: the program's arguments.
     match unsafe { descriptors(fds, count) } {
         Some(all) if any_known(all) => match how() {
-            Ok((limit, mask)) => core_poll::poll(Call::Poll, all, limit, mask),
+            Ok((limit, mask)) => core_poll::poll(PollCall::Poll, all, limit, mask),
             Err(e) => Outcome::Done(Err(e)),
         },
         _ => Outcome::Pass,

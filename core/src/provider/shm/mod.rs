@@ -28,7 +28,7 @@ pub(crate) use crate::session::{AgreementState, Role};
 pub(crate) use bells::Bells;
 pub(crate) use layout::{Geometry, SegmentError};
 pub(crate) use refusal::Refusal;
-pub(crate) use registration::{Registration, Right, THRESHOLD};
+pub(crate) use registration::{MemoryRegistration, Right, THRESHOLD};
 pub(crate) use segment::{Part, Segment};
 pub(crate) use send_buffer::{Overrun, SendBuffer};
 pub(crate) use side::{Asked, SendingSide, Side, CLOSED, FAILED, FINISHED, READ_SHUT, RETURNED};

@@ -46,7 +46,7 @@ pub(crate) struct BeingWritten;
 
 /// See the module. Zeroed memory is a valid start: nothing is lent.
 #[repr(C)]
-pub(crate) struct Registration {
+pub(crate) struct MemoryRegistration {
     /// Number, phase, and the bytes read or written so far: the word that decides.
     state: AtomicU64,
     address: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct Registration {
     before: AtomicU64,
 }
 
-impl Registration {
+impl MemoryRegistration {
     /// Lends `length` bytes of this process's memory to the peer as number `key`, for `right` alone
     /// (M3). Owner; nothing may be lent here at the moment.
     pub(crate) fn register(&self, key: u32, address: u64, length: u32, right: Right) {
@@ -119,7 +119,7 @@ impl Registration {
     /// Calls `tell` for each field.
     #[cfg(test)]
     pub(super) fn each_field(&self, tell: super::field_tests::Tell<'_>) {
-        super::field_tests::tell!(self, tell, Registration {
+        super::field_tests::tell!(self, tell, MemoryRegistration {
             state, address, length, right, process, writer, before; proof
         });
         proof.each_field(tell);
@@ -248,17 +248,17 @@ mod tests {
     use super::*;
 
     /// The proof's address must stay valid, so a registration is not moved after it lent something.
-    fn nothing_lent() -> Registration {
+    fn nothing_lent() -> MemoryRegistration {
         // SAFETY: zeroed memory is a valid start.
         unsafe { std::mem::zeroed() }
     }
 
-    fn lend(registration: &Registration, memory: &mut [u8], key: u32, right: Right) {
+    fn lend(registration: &MemoryRegistration, memory: &mut [u8], key: u32, right: Right) {
         registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32, right);
     }
 
     fn read(
-        r: &Registration,
+        r: &MemoryRegistration,
         key: u32,
         length: u32,
         taken: u32,
@@ -268,7 +268,7 @@ mod tests {
         unsafe { r.read(r.process(), key, length, taken, to, true) }
     }
 
-    fn write(r: &Registration, key: u32, room: u32, from: &[u8]) -> Result<usize, Refusal> {
+    fn write(r: &MemoryRegistration, key: u32, room: u32, from: &[u8]) -> Result<usize, Refusal> {
         // SAFETY: the slice is mapped.
         unsafe { r.write(r.process(), key, room, from.as_ptr(), from.len()) }
     }

@@ -4,7 +4,7 @@
 //! Nothing is checked here. The code that reads a word checks it, and answers `stream::Broken` (docs/protocol.md;
 //! `stream/hostile_tests.rs` tries it).
 
-use super::registration::Registration;
+use super::registration::MemoryRegistration;
 use crate::session::{Direction, SelectCounter};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -22,9 +22,9 @@ pub(crate) struct Side {
     /// The receiving half of this end.
     pub receiving: Line<ReceivingSide>,
     /// Memory of this end that the peer may RDMA-read: what it sends (M2).
-    pub readable: Line<Registration>,
+    pub readable: Line<MemoryRegistration>,
     /// Memory of this end that the peer may RDMA-write: a posted receive (M2).
-    pub writable: Line<Registration>,
+    pub writable: Line<MemoryRegistration>,
     /// How this end leaves.
     pub(crate) leaving: Line<Leaving>,
 }

@@ -6,7 +6,7 @@
 
 use crate::switch::anchor::watchers;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Hold, Stream};
 use crate::sys::{file, jump, poll, process, time};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -64,7 +64,7 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl 
     e.anchor.unlock();
     if forced || (rang && e.holders.load(Relaxed) > 1) {
         // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
-        for event in [Event::Read, Event::Write] {
+        for event in [CountedEvent::Read, CountedEvent::Write] {
             let _ = counters::raise(stream, event);
         }
     }

@@ -6,7 +6,7 @@ use crate::session::{end_reading, read_twice, InEvent, WayIn};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -100,7 +100,7 @@ fn passed(stream: &Stream) -> u64 {
 /// it.
 fn stop(stream: &Stream) {
     stream.stop_reading();
-    let _ = counters::raise(stream, Event::Read);
+    let _ = counters::raise(stream, CountedEvent::Read);
 }
 
 /// Over a fabric the peer's link decides: asks it, and ends reading until it answers.

@@ -23,7 +23,7 @@ pub(crate) struct Slept {
 /// See the module. All zero is free.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(crate) struct Control {
+pub(crate) struct ControlLock {
     token: Token,
 }
 
@@ -32,7 +32,7 @@ fn claim() -> Claim {
     Claim { process: owner(), thread: own_tid() }
 }
 
-impl Control {
+impl ControlLock {
     /// Takes control if no thread has it. Acquire.
     #[inline]
     pub(crate) fn try_lock(&self) -> Result<TokenTaken, Busy> {

@@ -9,7 +9,7 @@
 
 pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;
-pub(in crate::switch) mod due;
+pub(in crate::switch) mod due_words;
 pub(in crate::switch) mod memory;
 pub(in crate::switch) mod sleepers;
 
@@ -20,7 +20,7 @@ use crate::session::{
     Called, EndState, EndWord, InEvent, OutEvent, OverTcp, Resize, Session, Suspension, WayIn,
     WayOut,
 };
-use crate::switch::endpoint::control::Control;
+use crate::switch::endpoint::control::ControlLock;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
 use crate::sys::lender::Lender;
@@ -62,7 +62,7 @@ pub(super) mod flag {
 pub(crate) struct SendHalf {
     // The first cache line is all that a message needs.
     /// One sender at a time (D2).
-    pub(crate) lock: Control,
+    pub(crate) lock: ControlLock,
     /// Bytes ever put into the send buffer.
     pub(crate) tail: AtomicU64,
     /// The peer's head as last seen: a lower bound.
@@ -112,7 +112,7 @@ pub(crate) struct SendHalf {
 pub(crate) struct ReceiveHalf {
     // The first two cache lines, and its place in `lengths`, are all that a receive of one message needs.
     /// One receiver at a time (D2).
-    pub(crate) lock: Control,
+    pub(crate) lock: ControlLock,
     /// Upper half: sequence number of the message the program reads from next; lower half: bytes of it
     /// already read.
     pub(crate) position: AtomicU64,
@@ -274,7 +274,7 @@ pub(crate) struct Endpoint {
     /// The size of message buffers.
     pub(crate) resize: Resize,
     /// Control messages that wait for credit, or for the send lock.
-    pub(crate) due: crate::switch::endpoint::due::Due,
+    pub(crate) due: crate::switch::endpoint::due_words::DueWords,
     // The rest.
     /// Sending.
     pub(crate) send: SendHalf,

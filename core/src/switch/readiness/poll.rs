@@ -31,14 +31,14 @@ const NONE: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 /// Which call asks. The kernel refuses a poll of more descriptors than RLIMIT_NOFILE allows (EINVAL), and no select.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum PollCall {
     /// poll or ppoll
     Poll,
     /// select or pselect
     Select,
 }
 
-impl Call {
+impl PollCall {
     /// Asks the kernel, which `ask` does as poll, for a call of `count` descriptors; `anyhow`, if it refused that for a reason
     /// that is not the call's.
     #[inline]
@@ -51,7 +51,7 @@ impl Call {
     ) -> Result<usize> {
         match ask(work) {
             Err(Errno(libc::EINVAL))
-                if self == Call::Select || count <= process::most_descriptors() =>
+                if self == PollCall::Select || count <= process::most_descriptors() =>
             {
                 anyhow(work)
             }
@@ -62,8 +62,8 @@ impl Call {
     /// What it says of a descriptor that is not open any more, once something happens there.
     fn of_closed(self, events: i16) -> i16 {
         match self {
-            Call::Poll => libc::POLLNVAL,
-            Call::Select => events,
+            PollCall::Poll => libc::POLLNVAL,
+            PollCall::Select => events,
         }
     }
 
@@ -82,7 +82,7 @@ impl Call {
 
 /// poll in all its forms. `timeout` in nanoseconds, `None` for ever.
 pub fn poll(
-    call: Call,
+    call: PollCall,
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
@@ -98,7 +98,7 @@ pub fn poll(
 /// Of so many descriptors, or of more with memory that it allocates. `BOTH`: of so many and as many bells.
 #[inline(never)]
 fn poll_up_to<const MOST: usize, const BOTH: usize>(
-    call: Call,
+    call: PollCall,
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
@@ -164,7 +164,7 @@ fn connected(fd: Fd) -> Option<Pinned> {
 
 /// What one call is about.
 struct Polled<'a> {
-    call: Call,
+    call: PollCall,
     fds: &'a mut [libc::pollfd],
     /// Those on the SAN among them.
     sockets: &'a mut [PolledSocket],

@@ -15,7 +15,7 @@ use crate::switch::readiness::events;
 use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::Pinned;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::armed::{self, Armed};
 use crate::switch::waiting::ring;
@@ -130,13 +130,13 @@ impl PolledSocket {
     pub(super) fn on_anchor(&self, fd: Fd) -> libc::pollfd {
         let mut events = self.urgent_interest();
         if let Some(stream) = self.socket.stream() {
-            events |= sleep::anchor_events(&stream, Event::Read);
+            events |= sleep::anchor_events(&stream, CountedEvent::Read);
             if self.interest & bit::ANY_IN == 0 {
                 // What lies there unread is not asked about.
                 events &= !libc::POLLIN;
             }
             if self.interest & bit::ANY_OUT != 0 {
-                events |= sleep::anchor_events(&stream, Event::Write);
+                events |= sleep::anchor_events(&stream, CountedEvent::Write);
             }
         }
         libc::pollfd { fd: if events == 0 { -1 } else { fd }, events, revents: 0 }
@@ -174,9 +174,9 @@ impl PolledSocket {
     pub(super) fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
         wait::before_sleep(&self.socket, &stream, || false);
-        self.read = Some(armed::arm(&stream, Event::Read));
+        self.read = Some(armed::arm(&stream, CountedEvent::Read));
         if self.interest & bit::ANY_OUT != 0 {
-            self.write = Some(armed::arm(&stream, Event::Write));
+            self.write = Some(armed::arm(&stream, CountedEvent::Write));
         }
         if let Some(link) = stream.fabric {
             link.notify_helper();

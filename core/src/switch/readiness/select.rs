@@ -2,7 +2,7 @@
 
 use crate::switch::bit_sets::BitSets;
 use crate::switch::outcome::Outcome;
-use crate::switch::readiness::poll::{poll, Call, Descriptors};
+use crate::switch::readiness::poll::{poll, Descriptors, PollCall};
 use crate::switch::readiness::timeout::Timeout;
 use crate::switch::socket::table;
 use crate::sys::signal_mask::SignalMask;
@@ -35,7 +35,7 @@ pub fn select<'a>(
     };
     let mut clock = Timeout::new(timeout);
     loop {
-        let polled = match poll(Call::Select, &mut fds, clock.left(), mask) {
+        let polled = match poll(PollCall::Select, &mut fds, clock.left(), mask) {
             Outcome::Pass => return Outcome::Pass,
             Outcome::Done(Err(e)) => return Outcome::Done(Err(e)),
             Outcome::Done(Ok(polled)) => polled,

@@ -10,7 +10,7 @@ use crate::switch::socket::left_behind::{self, LeftBehind};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
-use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::counters::{self, CountedEvent};
 use crate::sys::actions::Times;
 use crate::sys::lock::FamilyLock;
 use crate::sys::lock_order::LockRank;
@@ -407,10 +407,10 @@ impl Registration {
     pub(in crate::switch) fn disarm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
         if let Some(ticket) = self.read.take() {
-            counters::withdraw(&stream, Event::Read, ticket);
+            counters::withdraw(&stream, CountedEvent::Read, ticket);
         }
         if let Some(ticket) = self.write.take() {
-            counters::withdraw(&stream, Event::Write, ticket);
+            counters::withdraw(&stream, CountedEvent::Write, ticket);
         }
     }
 }

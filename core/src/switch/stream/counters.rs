@@ -5,7 +5,7 @@ use crate::switch::stream::Stream;
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::switch) enum Event {
+pub(in crate::switch) enum CountedEvent {
     /// Data, the end of the stream, or an error.
     Read,
     /// Space in the send buffer, or an error.
@@ -13,11 +13,11 @@ pub(in crate::switch) enum Event {
 }
 
 /// Raises the counter of an event.
-pub(in crate::switch) fn raise(stream: &Stream, event: Event) -> Ticket {
+pub(in crate::switch) fn raise(stream: &Stream, event: CountedEvent) -> Ticket {
     let counters = &stream.own().counters.0;
     let ticket = match event {
-        Event::Read => counters.read.raise(),
-        Event::Write => counters.write.raise(),
+        CountedEvent::Read => counters.read.raise(),
+        CountedEvent::Write => counters.write.raise(),
     };
     if let Some(link) = stream.fabric {
         link.before_sleep();
@@ -26,7 +26,7 @@ pub(in crate::switch) fn raise(stream: &Stream, event: Event) -> Ticket {
 }
 
 /// [`raise`] for a thread that sleeps in no call on the socket: on an epoll set, or until a signal.
-pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticket {
+pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: CountedEvent) -> Ticket {
     if let Some(link) = stream.fabric {
         link.note_awaited_elsewhere();
     }
@@ -34,10 +34,10 @@ pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticke
 }
 
 /// Takes it back.
-pub(in crate::switch) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
+pub(in crate::switch) fn withdraw(stream: &Stream, event: CountedEvent, ticket: Ticket) {
     let counters = &stream.own().counters.0;
     match event {
-        Event::Read => counters.read.withdraw(ticket),
-        Event::Write => counters.write.withdraw(ticket),
+        CountedEvent::Read => counters.read.withdraw(ticket),
+        CountedEvent::Write => counters.write.withdraw(ticket),
     }
 }

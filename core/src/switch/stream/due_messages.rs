@@ -1,8 +1,8 @@
-//! Sending control messages that are [due](crate::switch::endpoint::due).
+//! Sending control messages that are [due](crate::switch::endpoint::due_words).
 
 use super::Stream;
 use crate::session::{Advertisement, Control, Mode, NoCredit};
-use crate::switch::endpoint::due::{
+use crate::switch::endpoint::due_words::{
     pair, ADVERTISEMENT, ENDS_OF_TRANSFERS, FOR_RECEIVERS, FOR_SENDERS, RESIZE_REQUEST, SUSPENSION,
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

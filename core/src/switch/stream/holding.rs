@@ -3,7 +3,7 @@
 //! module lets go of them instead.
 
 use super::Stream;
-use crate::provider::shm::Registration;
+use crate::provider::shm::MemoryRegistration;
 use crate::sys::jump::Jump;
 use crate::sys::lock::NOBODY;
 use crate::sys::lock_order;
@@ -114,7 +114,7 @@ fn let_go(stream: &Stream) {
 }
 
 /// Memory lent for writing is not lent any more. The bytes that were written to it, of `length`.
-pub(super) fn take_back(registration: &Registration, length: u32) -> u32 {
+pub(super) fn take_back(registration: &MemoryRegistration, length: u32) -> u32 {
     loop {
         match registration.deregister(length) {
             Ok(bytes) => return bytes,

@@ -1,5 +1,5 @@
 //! The suspended session on a stream (D4, D5): this end answers the peer, or sends the messages of the end that asks.
-//! `transfer::suspend` says when an end asks, and how long it waits.
+//! `transfer::suspending` says when an end asks, and how long it waits.
 
 use super::Broken;
 use super::Stream;

@@ -7,7 +7,7 @@ use crate::provider::shm::{MessageSlot, Overrun, Role, Segment, SendBuffer, Side
 use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
 use crate::session::token::TokenTaken;
 use crate::session::{ProtocolError, HEADER_SIZE};
-use crate::switch::endpoint::control::{Control, Slept};
+use crate::switch::endpoint::control::{ControlLock, Slept};
 use crate::switch::endpoint::Endpoint;
 use crate::sys::lock::Busy;
 use crate::sys::lock_order::{HeldRank, LockRank};
@@ -71,7 +71,7 @@ pub(crate) enum Denied<E> {
 
 /// The send lock or the receive lock, held.
 pub(crate) struct Held<'a> {
-    control: &'a Control,
+    control: &'a ControlLock,
     /// Another process had control before (D2).
     pub(crate) swapped: bool,
     _rank: HeldRank,
@@ -177,7 +177,7 @@ impl<'a> Stream<'a> {
 
     /// Control of a direction, if it is free and this process had it last.
     #[inline(always)]
-    pub(super) fn hold_again<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
+    pub(super) fn hold_again<'b>(&'b self, control: &'b ControlLock) -> Option<Held<'b>> {
         let hold = Hold::of(self);
         control.try_lock_again().then(|| self.held(control, hold))
     }
@@ -185,14 +185,14 @@ impl<'a> Stream<'a> {
     /// Control of a direction, if it is free, for something that is no transfer of the calling process. The process that
     /// had it last stays in control (D3).
     #[inline]
-    pub(crate) fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
+    pub(crate) fn borrow<'b>(&'b self, control: &'b ControlLock) -> Option<Held<'b>> {
         let hold = Hold::of(self);
         control.try_borrow().then(|| self.held(control, hold))
     }
 
     /// A lock that was free.
     #[inline(always)]
-    fn held<'b>(&self, control: &'b Control, hold: Hold<'b>) -> Held<'b> {
+    fn held<'b>(&self, control: &'b ControlLock, hold: Hold<'b>) -> Held<'b> {
         let is_send = std::ptr::eq(control, &self.endpoint.send.lock);
         let rank = if is_send { LockRank::Send } else { LockRank::Receive }.tried();
         Held { control, swapped: false, _rank: rank, _hold: hold }
@@ -202,7 +202,7 @@ impl<'a> Stream<'a> {
     #[inline]
     pub(super) fn take<E>(
         &self,
-        lock: &Control,
+        lock: &ControlLock,
         shown: &Shown,
         event: fn(u64) -> Event,
         goes_on: impl FnMut(Slept) -> Result<(), E>,

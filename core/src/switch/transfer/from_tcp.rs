@@ -13,7 +13,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::{Broken, Stream, Take};
 use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::told::reset_error;
@@ -164,7 +164,7 @@ fn pause(
     if !waits(stream, flags) {
         return told(Errno(libc::EAGAIN));
     }
-    let how = Wait::new(Event::Read, got > 0, limit);
+    let how = Wait::new(CountedEvent::Read, got > 0, limit);
     match wait::wait(socket, stream, &how, || ready::poll_readable(stream)) {
         Ok(_) => None,
         Err(e) => told(e),
@@ -181,7 +181,7 @@ fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool
     let is_over = ends::ended(stream)
         || stream.endpoint.has(flag::RECEIVE_SHUT)
         || net::is_ended_by_peer(socket.anchor());
-    let left = limit.left(socket, Event::Read);
+    let left = limit.left(socket, CountedEvent::Read);
     if is_over || left == Some(0) {
         return false;
     }

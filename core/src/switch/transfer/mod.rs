@@ -10,7 +10,7 @@ mod receive;
 mod send;
 mod send_queue;
 pub mod shutdown;
-mod suspend;
+mod suspending;
 #[cfg(test)]
 mod tests;
 mod told;

@@ -2,7 +2,7 @@
 //! and waits until the receiver has what it wants of it (S3–S5, A3–A12). A receiver that does not
 //! post a receive in time gets messages after all (A4), so nobody waits for long.
 
-use crate::provider::shm::{Registration, Right};
+use crate::provider::shm::{MemoryRegistration, Right};
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
 use crate::switch::anchor::returning;
@@ -35,7 +35,7 @@ struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    fn registration(&self) -> &Registration {
+    fn registration(&self) -> &MemoryRegistration {
         &self.stream.own().readable.0
     }
 

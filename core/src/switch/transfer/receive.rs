@@ -14,11 +14,11 @@ use crate::switch::setup;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::batching::let_sender_ahead;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::{Broken, Moved, Posted, Stream, Take};
 use crate::switch::transfer::from_tcp;
 use crate::switch::transfer::send_queue::{reentered, waits};
-use crate::switch::transfer::suspend;
+use crate::switch::transfer::suspending;
 use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
@@ -362,7 +362,7 @@ impl<'a> Receiving<'a, '_> {
         // Not again after one that brought nothing: the peer can write there what it likes.
         let hinted = posted.is_none() && self.waited_at != Some(got);
         self.waited_at = Some(got);
-        let how = Wait::new(Event::Read, got > 0, &self.limit);
+        let how = Wait::new(CountedEvent::Read, got > 0, &self.limit);
         let woken = wait::wait(socket, stream, &how, || match stamp {
             Some(stamp) => stream.arrival_stamp() != stamp || ends::ended(stream),
             None if hinted => ready::poll_announced(stream),
@@ -435,7 +435,7 @@ fn receive_once(
     stream.poll();
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
     stream.tell_actions();
-    suspend::after(socket, stream, &held, &stream.endpoint.send.lock);
+    suspending::after(socket, stream, &held, &stream.endpoint.send.lock);
     if stream.endpoint.way_in().is_read_out() {
         return Ok(Moved::default());
     }

@@ -16,11 +16,11 @@ use crate::switch::outcome::Outcome;
 use crate::switch::setup;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::{Broken, Moved, Stream};
 use crate::switch::transfer::rdma;
 use crate::switch::transfer::send_queue::{self, waits};
-use crate::switch::transfer::suspend;
+use crate::switch::transfer::suspending;
 use crate::switch::transfer::told::unable;
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
@@ -206,7 +206,7 @@ impl Sending<'_> {
             Ok(held) => held,
             Err(e) => return self.end(e),
         };
-        suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
+        suspending::after(socket, stream, &held, &stream.endpoint.receive.lock);
         if returning::is_half_left(stream) {
             drop(held);
             return self.wait_for_what_goes_first(waits);
@@ -268,7 +268,7 @@ impl Sending<'_> {
             Some(e) => Err(e),
             None if !waits => Err(Errno(libc::EAGAIN)),
             None => {
-                let how = Wait::new(Event::Write, self.sent > 0, self.limit);
+                let how = Wait::new(CountedEvent::Write, self.sent > 0, self.limit);
                 wait::wait(socket, stream, &how, || !returning::is_half_left(stream)).map(drop)
             }
         };
@@ -370,7 +370,7 @@ pub(super) fn wait_for_room(
     partial: bool,
     limit: &Limit,
 ) -> Result<(), Errno> {
-    let how = Wait::new(Event::Write, partial, limit);
+    let how = Wait::new(CountedEvent::Write, partial, limit);
     let ready = || {
         stream.look_for_request();
         ready::poll_writable(stream)

@@ -3,7 +3,7 @@
 use crate::switch::endpoint::control::Slept;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::{Denied, Held, Stream};
 use crate::switch::waiting::wait::Limit;
 use crate::sys::{handlers, Errno};
@@ -40,7 +40,7 @@ pub(in crate::switch) fn lock<'a>(
         if !waits(stream, flags) {
             return Err(Errno(libc::EAGAIN));
         }
-        let left = limit.left(socket, Event::Write);
+        let left = limit.left(socket, CountedEvent::Write);
         // As the kernel: a call without a time-out is restarted if the program asks for that.
         let restarts = || !partial && left.is_none() && handlers::restart();
         if std::mem::take(&mut signalled) && !restarts() {

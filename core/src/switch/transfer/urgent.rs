@@ -11,7 +11,7 @@ use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::switch::transfer::send as sending;
 use crate::switch::transfer::send_queue;
@@ -48,7 +48,7 @@ pub(in crate::switch) fn send(
         if !send_queue::waits(stream, flags) {
             return Outcome::Done(Err(Errno(libc::EAGAIN)));
         }
-        let how = Wait::new(Event::Write, false, &limit);
+        let how = Wait::new(CountedEvent::Write, false, &limit);
         if let Err(e) = wait::wait(socket, stream, &how, || !returning::is_half_left(stream)) {
             return Outcome::Done(Err(e));
         }

@@ -4,20 +4,20 @@
 use crate::fabric::{Link, Sleeper};
 use crate::session::Ticket;
 use crate::switch::endpoint::sleepers::Place;
-use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Hold, Stream};
 
 /// A thread counted as asleep on a socket, its select counter raised.
 #[derive(Clone, Copy)]
 pub(in crate::switch) struct Armed {
-    event: Event,
+    event: CountedEvent,
     ticket: Ticket,
     place: Place,
     pub(super) on_link: Option<Sleeper>,
 }
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
-pub(in crate::switch) fn arm(stream: &Stream, event: Event) -> Armed {
+pub(in crate::switch) fn arm(stream: &Stream, event: CountedEvent) -> Armed {
     let _hold = Hold::of(stream);
     let locked = stream.endpoint.anchor.lock().is_ok();
     let place = stream.endpoint.sleepers.enter();
@@ -45,7 +45,10 @@ pub(in crate::switch) struct Asleep<'a> {
 }
 
 /// [`arm`], until the result is dropped.
-pub(in crate::switch) fn fall_asleep<'a>(stream: &'a Stream<'a>, event: Event) -> Asleep<'a> {
+pub(in crate::switch) fn fall_asleep<'a>(
+    stream: &'a Stream<'a>,
+    event: CountedEvent,
+) -> Asleep<'a> {
     let hold = Hold::of(stream);
     Asleep { stream, armed: arm(stream, event), _hold: hold }
 }

@@ -2,7 +2,7 @@
 
 use crate::switch::anchor::ready;
 use crate::switch::socket::Socket;
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::sys::{handlers, net, time};
 use std::cell::Cell;
@@ -19,11 +19,11 @@ impl Limit {
     }
 
     /// What is left of it in ns; `None`: there is none.
-    pub(in crate::switch) fn left(&self, socket: &Socket, event: Event) -> Option<u64> {
+    pub(in crate::switch) fn left(&self, socket: &Socket, event: CountedEvent) -> Option<u64> {
         let until = self.0.get().unwrap_or_else(|| {
             let limit = match event {
-                Event::Read => libc::SO_RCVTIMEO,
-                Event::Write => libc::SO_SNDTIMEO,
+                CountedEvent::Read => libc::SO_RCVTIMEO,
+                CountedEvent::Write => libc::SO_SNDTIMEO,
             };
             let may_be = socket.has_options.load(Relaxed);
             let limit = may_be.then(|| net::time_out(socket.anchor(), limit)).flatten();
@@ -36,7 +36,7 @@ impl Limit {
 
 /// How a thread waits.
 pub(in crate::switch) struct Wait<'a> {
-    pub(super) event: Event,
+    pub(super) event: CountedEvent,
     /// The call has moved bytes: it is not restarted after a signal.
     pub(super) partial: bool,
     pub(super) limit: &'a Limit,
@@ -47,13 +47,13 @@ pub(in crate::switch) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// For `event`, in a call that has moved bytes (`partial`) or not.
-    pub(in crate::switch) fn new(event: Event, partial: bool, limit: &'a Limit) -> Self {
+    pub(in crate::switch) fn new(event: CountedEvent, partial: bool, limit: &'a Limit) -> Self {
         Wait { event, partial, limit, nap: None }
     }
 
     /// For what the peer does about the transfer of a thread that holds the send lock, at most `nap` ns.
     pub(in crate::switch) fn in_transfer(nap: u64, limit: &'a Limit) -> Self {
-        Wait { event: Event::Write, partial: true, limit, nap: Some(nap.max(1)) }
+        Wait { event: CountedEvent::Write, partial: true, limit, nap: Some(nap.max(1)) }
     }
 
     /// True for one within a transfer, with the send lock held.
@@ -64,8 +64,8 @@ impl<'a> Wait<'a> {
     /// Looks whether what is waited for is there.
     pub(super) fn look(&self, stream: &Stream) -> bool {
         match self.event {
-            Event::Read => ready::poll_readable(stream),
-            Event::Write => ready::poll_writable(stream),
+            CountedEvent::Read => ready::poll_readable(stream),
+            CountedEvent::Write => ready::poll_writable(stream),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll, time, Errno, Result};
@@ -127,7 +127,7 @@ fn descriptors(
 }
 
 /// What of the anchor ends a sleep for this event; zero: nothing does.
-pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
+pub(in crate::switch) fn anchor_events(stream: &Stream, event: CountedEvent) -> i16 {
     if stream.endpoint.has(broken::SHOWS_END) {
         // The kernel would show it at once, for ever.
         return 0;
@@ -138,10 +138,10 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
         stream.fabric.is_none() && returning::is_half_left(stream) && returning::is_kernels(stream);
     let mut events = if is_unheeded { 0 } else { libc::POLLRDHUP };
     let reads_tcp = stream.endpoint.way_in() != WayIn::San;
-    if event == Event::Read && (reads_tcp || returning::comes_again(stream)) {
+    if event == CountedEvent::Read && (reads_tcp || returning::comes_again(stream)) {
         events |= libc::POLLIN;
     }
-    if event == Event::Write {
+    if event == CountedEvent::Write {
         events |= match stream.endpoint.way_out() {
             WayOut::San => 0,
             WayOut::Tcp | WayOut::Left => libc::POLLOUT,

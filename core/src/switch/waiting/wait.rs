@@ -20,7 +20,7 @@ use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::Event;
+use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
 use crate::sys::{time, Errno, Result};
@@ -61,7 +61,7 @@ pub(in crate::switch) fn wait(
     }
     before_sleep(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);
-    let has_left = || event == Event::Write && stream.endpoint.way_out() == WayOut::Left;
+    let has_left = || event == CountedEvent::Write && stream.endpoint.way_out() == WayOut::Left;
     if ready() || has_left() || socket.phase() != phase::SAN {
         return Ok(Woken::Perhaps);
     }
@@ -119,6 +119,6 @@ fn longest_nap(stream: &Stream, how: &Wait) -> Option<u64> {
     }
     let nap = returning::longest_nap(stream)
         .or_else(|| behind::longest_nap(stream))
-        .or((how.event == Event::Write).then_some(NAP_OF_WRITER));
+        .or((how.event == CountedEvent::Write).then_some(NAP_OF_WRITER));
     [nap, user_timeout::left(stream)].into_iter().flatten().min()
 }

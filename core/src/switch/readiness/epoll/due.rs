@@ -10,7 +10,7 @@ use crate::switch::event_bits as bit;
 use crate::switch::readiness::events;
 use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::set::{Registration, ONE_SHOT};
-use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::Stream;
 use crate::sys::actions::Times;
 use crate::sys::poll;
@@ -25,7 +25,7 @@ const END_BITS: u32 = 8;
 const LOOKS: u32 = 3;
 
 /// What a registration has to report.
-pub(super) enum Taken {
+pub(super) enum DueReport {
     Nothing,
     /// These events.
     Events(u32),
@@ -55,23 +55,23 @@ impl Registration {
 
     /// The events to report now, if any; remembers that they were. Not if they may have come behind what the kernel has not
     /// told yet: it has `told` all up to then, or nobody minds (`None`).
-    pub(super) fn take(&mut self, told: Option<Times>) -> Taken {
-        let Some(stream) = self.socket.stream() else { return Taken::Nothing };
+    pub(super) fn take(&mut self, told: Option<Times>) -> DueReport {
+        let Some(stream) = self.socket.stream() else { return DueReport::Nothing };
         if self.has_plainly_nothing(&stream) {
-            return Taken::Nothing;
+            return DueReport::Nothing;
         }
         let looked = match self.events & EDGE {
             0 => self.look(&stream).map(|events| (events, self.reported)),
             _ => self.look_at_edge(&stream),
         };
-        let Some((events, edge)) = looked else { return Taken::Nothing };
+        let Some((events, edge)) = looked else { return DueReport::Nothing };
         // Read behind what is due: what comes later is not reported now.
         let (peers, told) = (stream.peers_actions(), told.unwrap_or(Times::MAX));
         if peers.acted > told.acted {
-            return Taken::BehindActions;
+            return DueReport::BehindActions;
         }
         if peers.rang > told.rang {
-            return Taken::BehindRings;
+            return DueReport::BehindRings;
         }
         self.reported = edge;
         if events & bit::ANY_OUT != 0 {
@@ -81,7 +81,7 @@ impl Registration {
         self.fresh = false;
         self.idle = 0;
         self.disabled = self.events & ONE_SHOT != 0;
-        Taken::Events(events)
+        DueReport::Events(events)
     }
 
     /// As [`look`](Self::look), for a registration of which edges are reported: also the stamp of the edge.
@@ -151,9 +151,9 @@ impl Registration {
         let Some(stream) = self.socket.stream() else { return };
         // An old ticket may have been used up by a signal since.
         self.disarm();
-        self.read = Some(counters::raise_elsewhere(&stream, Event::Read));
+        self.read = Some(counters::raise_elsewhere(&stream, CountedEvent::Read));
         if self.events & bit::ANY_OUT != 0 {
-            self.write = Some(counters::raise(&stream, Event::Write));
+            self.write = Some(counters::raise(&stream, CountedEvent::Write));
         }
     }
 

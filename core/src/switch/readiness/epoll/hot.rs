@@ -2,7 +2,7 @@
 //! after. Those that were idle for long turn cold, and at a sleep all of this host's connections. Reads no event from the
 //! kernel, and waits for nothing.
 
-use super::due::Taken;
+use super::due::DueReport;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::set::{Inner, Registration, Set};
@@ -90,15 +90,15 @@ pub(super) fn collect(
         }
         let told = (round.looked_for != Some(index)).then_some(inner.told_until);
         match r.take(told) {
-            Taken::Events(ready) => {
+            DueReport::Events(ready) => {
                 events[n] = libc::epoll_event { events: ready, u64: r.data };
                 (n, vain) = (n + 1, 0);
                 r.reported_by = round.call;
             }
-            Taken::Nothing => r.idle = r.idle.saturating_add(u32::from(is_fresh)),
-            behind @ (Taken::BehindActions | Taken::BehindRings) => {
+            DueReport::Nothing => r.idle = r.idle.saturating_add(u32::from(is_fresh)),
+            behind @ (DueReport::BehindActions | DueReport::BehindRings) => {
                 round.looked_for = Some(index);
-                let asks = matches!(behind, Taken::BehindActions);
+                let asks = matches!(behind, DueReport::BehindActions);
                 return (n, if asks { Next::Kernel } else { Next::Rings });
             }
         }
@@ -122,7 +122,7 @@ fn is_kernel_due(inner: &Inner, now: u64) -> bool {
 }
 
 /// What [`arm`] found.
-pub(super) enum Armed {
+pub(super) enum ArmedSet {
     /// Something is due.
     Due,
     /// Nothing is. How long (ns) to sleep at most, because of sockets whose ring can not be relied on.
@@ -130,16 +130,16 @@ pub(super) enum Armed {
 }
 
 /// Raises the counters of all hot registrations and looks once more.
-pub(super) fn arm(set: &Set) -> Armed {
-    set.with(raise_all).unwrap_or(Armed::Due)
+pub(super) fn arm(set: &Set) -> ArmedSet {
+    set.with(raise_all).unwrap_or(ArmedSet::Due)
 }
 
 /// The same for a thread that sleeps if nothing is due. Then its registrations turn cold, but for those over a fabric, and
 /// those whose ring can not be relied on: the thread hears the others' rings, and looks at none that has not rung.
-pub(super) fn arm_for_sleep(set: &Set) -> Armed {
+pub(super) fn arm_for_sleep(set: &Set) -> ArmedSet {
     set.with(|inner| {
         let armed = raise_all(inner);
-        if let Armed::Quiet(_) = armed {
+        if let ArmedSet::Quiet(_) = armed {
             let Inner { hot, registrations, .. } = inner;
             hot.retain(|index| {
                 let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
@@ -149,10 +149,10 @@ pub(super) fn arm_for_sleep(set: &Set) -> Armed {
         }
         armed
     })
-    .unwrap_or(Armed::Due)
+    .unwrap_or(ArmedSet::Due)
 }
 
-fn raise_all(inner: &mut Inner) -> Armed {
+fn raise_all(inner: &mut Inner) -> ArmedSet {
     let (mut due, mut nap) = (false, None);
     for at in 0..inner.hot.len() {
         let index = inner.hot[at] as usize;
@@ -164,8 +164,8 @@ fn raise_all(inner: &mut Inner) -> Armed {
         }
     }
     match due {
-        true => Armed::Due,
-        false => Armed::Quiet(nap),
+        true => ArmedSet::Due,
+        false => ArmedSet::Quiet(nap),
     }
 }
 

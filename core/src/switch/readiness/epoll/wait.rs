@@ -1,6 +1,6 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
-use super::hot::{self, Armed, Next, Round};
+use super::hot::{self, ArmedSet, Next, Round};
 use super::kernel_events::{deliver_in_place, look_at_kernel, note_rings, KernelEvents};
 use super::watched_set;
 use crate::switch::anchor::watchers;
@@ -217,8 +217,8 @@ impl<'a> Wait<'a> {
         let raised = RaisedCounters(set);
         let (at, slept) = match hot::arm_for_sleep(set) {
             // The kernel is not asked.
-            Armed::Due => (0, Ok(0)),
-            Armed::Quiet(nap) => {
+            ArmedSet::Due => (0, Ok(0)),
+            ArmedSet::Quiet(nap) => {
                 let (to, left) = (reported.room_for(events), shorter(self.timeout.left(), nap));
                 let mask = self.signals.mask(nap.is_some(), self.mask);
                 (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))

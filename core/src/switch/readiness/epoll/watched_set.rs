@@ -2,7 +2,7 @@
 //! descriptor. What the kernel shows of it is brought up to date before they look, and before this thread stops
 //! looking.
 
-use super::hot::{self, Armed};
+use super::hot::{self, ArmedSet};
 use super::kernel_events::note_rings;
 use crate::fabric;
 use crate::switch::socket::set::Set;
@@ -25,7 +25,7 @@ fn settle(set: &'static Set) {
         catch_up(set);
     }
     note_rings(set);
-    if matches!(hot::arm(set), Armed::Due) || set.look_for_held_up() {
+    if matches!(hot::arm(set), ArmedSet::Due) || set.look_for_held_up() {
         set.wake();
     } else {
         set.withdraw_nudge();

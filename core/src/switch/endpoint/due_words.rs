@@ -26,7 +26,7 @@ pub(in crate::switch) const FOR_RECEIVERS: u32 = WRITTEN;
 /// See the module. Zeroed memory is a valid start: nothing is due.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct DueWords {
     pub(in crate::switch) kinds: AtomicU32,
     /// The kind that is being sent, and in the upper half the number of its message; zero: none. Send lock.
     pub(in crate::switch) goes: AtomicU64,
@@ -55,7 +55,7 @@ fn halves(word: &AtomicU64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-impl Due {
+impl DueWords {
     /// True if anything is.
     #[inline]
     pub(crate) fn any(&self) -> bool {

@@ -9,7 +9,7 @@
 use crate::registry::{self, Event};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
-use crate::switch::endpoint::control::Control;
+use crate::switch::endpoint::control::ControlLock;
 use crate::switch::endpoint::flag;
 use crate::switch::policy;
 use crate::switch::socket::Socket;
@@ -31,14 +31,14 @@ static SAID: AtomicBool = AtomicBool::new(false);
 /// After control of a direction was taken for a transfer: suspends the session and resumes it, if another
 /// process had control before.
 #[inline]
-pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, other: &Control) {
+pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, other: &ControlLock) {
     if held.swapped {
         swap(socket, stream, other);
     }
 }
 
 #[cold]
-fn swap(socket: &Socket, stream: &Stream, other: &Control) {
+fn swap(socket: &Socket, stream: &Stream, other: &ControlLock) {
     if !policy::swaps_by_suspension()
         || stream.fabric.is_some()
         || !stream.endpoint.has(flag::ESTABLISHED)
