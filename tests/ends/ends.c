@@ -1,6 +1,7 @@
 /* Streams that end, at random: every byte is accounted for.
  *
- *   ends FIRST COUNT     runs COUNT plans, of the seeds from FIRST on
+ *   ends FIRST COUNT          runs COUNT plans, of the seeds from FIRST on
+ *   ends FIRST COUNT unread   the same plans, but an end ends with something unread
  *
  * Two processes hold one connection. A plan says what they do with it: streams one way, exchanges, pauses, forks, programs
  * that they execute, and at last how an end ends. Both make the same plan from the seed. A plan never ends an end that has
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -29,9 +31,12 @@
 enum kind { STREAM, EXCHANGE, PAUSE, FORKED, EXECUTED, KINDS };
 enum end { CLOSED, EXITED, EXITED_AT_ONCE, KILLED, SHUT_WRITE, SHUT_BOTH, CLOSED_BY_EXEC, CLOSED_BY_THREAD, LINGERED, DUP_CLOSED,
            REPLACED, CLOSED_BY_CHILD, ENDS };
+/* What an end does before it reads what its peer sent before it ended with something unread. */
+enum first { NOTHING, SENDS, SENDS_TWICE, ASKS_FOR_THE_ERROR, POLLS, LOOKS, COUNTS, FIRSTS };
 enum reading { READ, POLLED, SELECTED, EPOLLED, EDGE, WAITALL, NONBLOCKING, READINGS };
 static const char *const ends[] = {"close", "exit", "_exit", "SIGKILL", "SHUT_WR", "SHUT_RDWR", "exec", "another thread's close",
                                    "linger", "dup and close", "dup2 over it", "a child's close"};
+static const char *const firsts[] = {"nothing", "a send", "two sends", "SO_ERROR", "poll", "MSG_PEEK", "FIONREAD"};
 static const char *const kinds[] = {"stream", "exchange", "pause", "fork", "exec"};
 static const char *const readings[] = {"read", "poll", "select", "epoll", "edge", "waitall", "nonblocking"};
 
@@ -55,7 +60,10 @@ struct plan {
     int ender;       /* the end that ends first */
     enum end end, other_end;
     long back;       /* bytes that the other end sends after a half-close */
+    long tail, left; /* bytes that an end sends before it ends, with so many unread */
+    enum first first;
 };
+static int leaves_unread;
 
 static uint64_t state;
 static uint64_t draw(void) {
@@ -92,6 +100,8 @@ static struct plan plan_of(long seed) {
     p.end = (enum end)below(ENDS);
     p.other_end = (enum end)below(ENDS);
     p.back = below(2) ? 0 : up_to(20);
+    p.tail = up_to(14), p.left = up_to(12), p.first = (enum first)below(FIRSTS);
+    if (leaves_unread && (p.end == SHUT_WRITE || p.end == SHUT_BOTH)) p.end = CLOSED;
     return p;
 }
 
@@ -108,7 +118,12 @@ static void describe(FILE *to, long seed) {
         else
             fprintf(to, " [%d: %s %d]", f->by, kinds[f->kind], f->pause);
     }
-    fprintf(to, " then %d ends: %s, back %ld, and %d: %s\n", p.ender, ends[p.end], p.back, 1 - p.ender, ends[p.other_end]);
+    if (leaves_unread)
+        fprintf(to, " then %d sends %ld and ends, with %ld unread: %s; %d first: %s\n", p.ender, p.tail, p.left, ends[p.end],
+                1 - p.ender, firsts[p.first]);
+    else
+        fprintf(to, " then %d ends: %s, back %ld, and %d: %s\n", p.ender, ends[p.end], p.back, 1 - p.ender,
+                ends[p.other_end]);
 }
 
 /* One end. Its position in either direction is the number of bytes so far. */
@@ -246,6 +261,45 @@ static void end_by(enum end how) {
     exit(0);
 }
 
+/* One end ends with something unread. The other one reads all that came before. */
+static void end_with_unread(void) {
+    const struct phase *last = &plan.phases[plan.count - 1];
+    if (role == plan.ender) {
+        int on = 1;
+        wait_for(POLLIN);
+        /* In one segment, at once: the reset drops what is kept back. */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        send_all(plan.tail, (int)plan.tail, 0);
+        rest(1000);
+        end_by(plan.end);
+    }
+    struct pollfd end = {fd, POLLRDHUP, 0};
+    struct iovec none = {0, 0};
+    int error, count;
+    socklen_t size = sizeof error;
+    char byte;
+    send_all(plan.left, (int)plan.left, 0);
+    if (poll(&end, 1, -1) != 1) fail("poll", errno);
+    rest(1000);
+    switch (plan.first) {
+    case SENDS_TWICE: writev(fd, &none, 1), send(fd, "x", 1, MSG_NOSIGNAL); /* fall through */
+    case SENDS: send(fd, "x", 1, MSG_NOSIGNAL); break;
+    case ASKS_FOR_THE_ERROR: getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size); break;
+    case POLLS: wait_for(POLLIN | POLLOUT); break;
+    case LOOKS:
+        if (recv(fd, &byte, 1, MSG_PEEK) != 1) fail("nothing to look at", errno);
+        break;
+    case COUNTS:
+        if (ioctl(fd, FIONREAD, &count) || count <= 0) fail("nothing to count", count);
+        break;
+    default: break;
+    }
+    receive_all(plan.tail, last);
+    ssize_t k = recv(fd, &byte, 1, 0);
+    if (k > 0 || (k < 0 && errno != ECONNRESET)) fail("neither an end nor a reset", k);
+    exit(0);
+}
+
 static void run_from(int first) {
     for (int i = first; i < plan.count; i++) {
         struct phase *f = &plan.phases[i];
@@ -273,14 +327,16 @@ static void run_from(int first) {
             }
             if (epoll_ >= 0) close(epoll_), epoll_ = -1;
         } else if (f->by == role && f->kind == EXECUTED) {
-            char args[6][32];
-            long values[] = {seed_, role, fd, i + 1, sent, received};
-            for (int a = 0; a < 6; a++) snprintf(args[a], sizeof args[a], "%ld", values[a]);
+            char args[7][32];
+            long values[] = {seed_, role, fd, i + 1, sent, received, leaves_unread};
+            for (int a = 0; a < 7; a++) snprintf(args[a], sizeof args[a], "%ld", values[a]);
             if (f->pause & 1) unsetenv("LD_PRELOAD");
-            execl("/proc/self/exe", "ends", "goes-on", args[0], args[1], args[2], args[3], args[4], args[5], (char *)0);
+            execl("/proc/self/exe", "ends", "goes-on", args[0], args[1], args[2], args[3], args[4], args[5], args[6],
+                  (char *)0);
             fail("exec", errno);
         }
     }
+    if (leaves_unread) end_with_unread();
     const struct phase *last = &plan.phases[plan.count - 1];
     if (role == plan.ender) {
         end_by(plan.end);
@@ -339,17 +395,19 @@ static int run(long seed) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 8 && strcmp(arguments[1], "goes-on") == 0) {
-        long value[6];
-        for (int a = 0; a < 6; a++) value[a] = atol(arguments[2 + a]);
+    if (count == 9 && strcmp(arguments[1], "goes-on") == 0) {
+        long value[7];
+        for (int a = 0; a < 7; a++) value[a] = atol(arguments[2 + a]);
         seed_ = value[0], role = (int)value[1], fd = (int)value[2], sent = value[4], received = value[5];
+        leaves_unread = (int)value[6];
         plan = plan_of(seed_);
         signal(SIGPIPE, SIG_IGN);
         alarm(30);
         run_from((int)value[3]);
     }
-    if (count != 3) {
-        fprintf(stderr, "usage: ends FIRST COUNT\n");
+    leaves_unread = count == 4 && strcmp(arguments[3], "unread") == 0;
+    if (count != 3 && !leaves_unread) {
+        fprintf(stderr, "usage: ends FIRST COUNT [unread]\n");
         return 2;
     }
     long first = atol(arguments[1]), plans = atol(arguments[2]), wrong = 0;

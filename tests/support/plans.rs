@@ -8,8 +8,9 @@ use std::process::Command;
 /// What all of them have in common.
 const SHARED: &str = "plans";
 
-/// Runs plans of the program in this folder of tests/: from the first number on, so many. Asserts that nothing went wrong.
-pub fn check(folder: &str, plans: [&str; 2], variables: &[(&str, &str)]) {
+/// Runs plans of the program in this folder of tests/: from the first number on, so many, and perhaps of a kind. Asserts that
+/// nothing went wrong.
+pub fn check(folder: &str, plans: &[&str], variables: &[(&str, &str)]) {
     let sandbox = Sandbox::new();
     let mut command = Command::new(compiled(folder, &sandbox));
     command.args(plans).envs(variables.iter().copied());

@@ -7,7 +7,7 @@ use sanshim_tests::plans::preload;
 const PLANS: [&str; 2] = ["0", "100"];
 
 fn check(plans: [&str; 2], variables: &[(&str, &str)]) {
-    sanshim_tests::plans::check("crash", plans, variables);
+    sanshim_tests::plans::check("crash", &plans, variables);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Random streams that slow down, pause, fork and execute, and then end in every way (tests/ends/ends.c). The program knows
 //! each byte. It must see the same natively and under the library.
 //!
-//! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT` under the library.
+//! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT`, or `ends FIRST COUNT unread`, under the library.
 
 use sanshim_tests::plans::preload;
 
@@ -15,29 +15,39 @@ const HALF_CLOSED_ON_TCP: [&str; 2] = ["8268", "1"];
 const EXECUTING: [&str; 10] =
     ["621", "1789", "4091", "6319", "7073", "7478", "7653", "7725", "9483", "9966"];
 
-fn check(plans: [&str; 2], variables: &[(&str, &str)]) {
+/// The same plans, but an end ends with something unread.
+const UNREAD: [&str; 3] = ["0", "150", "unread"];
+
+fn check(plans: &[&str], variables: &[(&str, &str)]) {
     sanshim_tests::plans::check("ends", plans, variables);
 }
 
 #[test]
 fn each_byte_comes_natively() {
-    check(PLANS, &[]);
+    check(&PLANS, &[]);
 }
 
 #[test]
 fn each_byte_comes_with_default_settings() {
-    check(PLANS, &[("LD_PRELOAD", &preload())]);
+    check(&PLANS, &[("LD_PRELOAD", &preload())]);
 }
 
 #[test]
 fn each_byte_comes_over_the_san_from_the_start() {
-    check(PLANS, &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
+    check(&PLANS, &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
+}
+
+#[test]
+fn what_was_sent_before_a_reset_comes() {
+    check(&UNREAD, &[]);
+    check(&UNREAD, &[("LD_PRELOAD", &preload())]);
+    check(&UNREAD, &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
 }
 
 #[test]
 fn what_follows_a_half_close_on_tcp_comes() {
     for _ in 0..10 {
-        check(HALF_CLOSED_ON_TCP, &[("LD_PRELOAD", &preload())]);
+        check(&HALF_CLOSED_ON_TCP, &[("LD_PRELOAD", &preload())]);
     }
 }
 
@@ -45,8 +55,8 @@ fn what_follows_a_half_close_on_tcp_comes() {
 fn what_ends_that_execute_had_not_read_comes() {
     for seed in EXECUTING {
         for _ in 0..3 {
-            check([seed, "1"], &[("LD_PRELOAD", &preload())]);
-            check([seed, "1"], &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
+            check(&[seed, "1"], &[("LD_PRELOAD", &preload())]);
+            check(&[seed, "1"], &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
         }
     }
 }

@@ -9,7 +9,7 @@ const PLANS: [&str; 2] = ["0", "100"];
 const FEW_PLANS: [&str; 2] = ["0", "30"];
 
 fn check(plans: [&str; 2], variables: &[(&str, &str)]) {
-    sanshim_tests::plans::check("hostile", plans, variables);
+    sanshim_tests::plans::check("hostile", &plans, variables);
 }
 
 #[test]
