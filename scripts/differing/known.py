@@ -20,6 +20,7 @@ PATTERNS = [
     ("one-of-several-events", r"epoll_wait .*", r".*", r".*", "picked"),
     ("a-set-looks-readable", r"poll .*", r".*", r".*", "nested"),
     ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", "shut"),
+    ("reset-at-a-return-after-shutdown", r"(poll|epoll_wait) .*", r".*hup.*", r".*hup.*err.*|.*err.*hup.*", "shut"),
     ("reset-at-a-return-after-shutdown", r"send .*", r"\d+.*", "EPIPE", "shut"),
     ("reset-at-a-return-after-shutdown", r"send .*", "EPIPE", "ECONNRESET", "shut"),
     ("kept-from-an-image", r"(recv|drain|rstream) .*", r".*", "ECONNRESET.*", "exec"),
