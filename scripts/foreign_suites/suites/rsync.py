@@ -1,6 +1,6 @@
-"""rsync's testsuite as it is, and its tests of the daemon with one that listens. In the former rsync starts the daemon
-itself, on one end of a TCP connection that it made; in the latter it connects to port 873, and the daemon forks for
-each connection. A remote shell is pipes, without TCP."""
+"""rsync's testsuite as it is, and its tests of the daemon with one that listens. In the testsuite rsync itself starts the
+daemon, on one end of a TCP connection that it made. In the tests of the daemon it connects to port 873, and the daemon
+forks for each connection. A remote shell is pipes, without TCP."""
 import re
 import shutil
 

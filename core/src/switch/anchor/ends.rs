@@ -101,11 +101,11 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         behind::look(socket, stream);
     }
     if let Some(link) = stream.fabric {
-        // What came before the end counts before it.
+        // Messages that came before the end count before it.
         link.catch_up();
     }
     if returning::is_kernels(stream) {
-        // What the kernel says comes after what this end still has to read. The kernel tells it later.
+        // The kernel's end comes after the bytes that this end still has to read. The kernel tells it later.
         returning::follow(stream);
         if let Some(link) = stream.fabric.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
             // If the peer is gone, no answer comes.
@@ -146,8 +146,7 @@ pub(in crate::switch) fn is_local(error: i32) -> bool {
     LOCAL.contains(&error)
 }
 
-/// Notes what the kernel said of the connection. What it said of [this process](is_local) does not concern the
-/// connection.
+/// Notes what the kernel said of the connection. An error of [this process](is_local) does not concern the connection.
 pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}

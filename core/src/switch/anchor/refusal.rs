@@ -1,4 +1,4 @@
-//! What comes after this end has shut both directions down. TCP gives none of it out, and answers with a reset. On the
+//! Bytes that come after this end has shut both directions down. TCP gives none of them out, and answers with a reset. On the
 //! SAN the [sender](super::ends::answers_with_reset) finds that reset by itself, and this end is reset as well.
 
 use super::broken;

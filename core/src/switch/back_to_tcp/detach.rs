@@ -82,8 +82,8 @@ pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
     returning::is_begun(stream) && advance(socket, stream, Reason::PeerReturned)
 }
 
-/// As [`look_after`], where this may be the last look for long, or at all. What has to go over TCP goes as far as there
-/// is room now. A process apart sends the rest.
+/// As [`look_after`], where this may be the last look for long, or at all. The bytes that have to go over TCP go as far as
+/// there is room now. A process apart sends the rest.
 pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream) -> bool {
     let is_on_tcp = look_after(socket, stream);
     if !is_on_tcp && stream.fabric.is_none() {

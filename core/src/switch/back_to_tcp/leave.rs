@@ -1,6 +1,6 @@
 //! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the
-//! anchor. What the peer has not read goes there first, if there is room for all of it. Otherwise the peer reads it
-//! where it lies. This step waits for nothing and reads nothing.
+//! anchor. The bytes that the peer has not read go there first, if there is room for all of them. Otherwise the peer reads
+//! them where they lie. This step waits for nothing and reads nothing.
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;

@@ -28,7 +28,7 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     match ended {
         Ok(true) => {
             stream.endpoint.step_in(InEvent::ReadOut);
-            // What comes from now on comes over TCP.
+            // All later bytes come over TCP.
             stream.wake_own();
             true
         }
@@ -61,7 +61,7 @@ fn is_over_here(stream: &Stream) -> bool {
 /// is there yet. Receive lock.
 fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     if stream.look_after_posted() {
-        // What the peer wrote there counts once this end has taken it back.
+        // The peer's bytes there count once this end has taken the memory back.
         return Ok(false);
     }
     let receive = &stream.endpoint.receive;

@@ -3,8 +3,8 @@
 //! This end recalls what cannot be read here ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it
 //! again as soon as it looks. A peer that computes, or waits for something else, does not look. The kernel may lend
 //! this end the peer's socket, as it lends the peer's memory for RDMA. Then this end sends in the peer's name, and the
-//! word of the direction says so. What does not fit into the kernel's buffers waits for the peer's next call. So does
-//! everything where the kernel refuses.
+//! word of the direction says so. Bytes that do not fit into the kernel's buffers wait for the peer's next call. So do
+//! all bytes where the kernel refuses.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;

@@ -156,8 +156,8 @@ impl DueWords {
         self.goes.store(0, Release);
     }
 
-    /// A sender died. `last` is the last message that was published. What the sender had taken and not sent is due
-    /// again.
+    /// A sender died. `last` is the last message that was published. A message that the sender had taken and
+    /// not sent is due again.
     pub(in crate::switch) fn recover(&self, last: u32) {
         let (sequence, kind) = halves(&self.goes);
         if kind != 0 && sequence != last {

@@ -30,7 +30,7 @@ pub(super) fn look_for_loss(anchor: Fd, stream: &Stream) -> bool {
         && stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0))
 }
 
-/// Makes such an end, in the place of `anchor`. The caller closes it. What it brings stays unread here.
+/// Makes such an end, in the place of `anchor`. The caller closes it. The bytes that it brings stay unread here.
 ///
 /// # Errors
 ///
@@ -118,7 +118,7 @@ fn await_alone(stream: &Stream, until: u64) -> bool {
 fn bring(stream: &Stream, anchor: Fd, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
     let mut writer = AnchorWriter::new(to, 0);
-    // What the kernel has came before the turn: its sender never came back.
+    // The kernel's bytes came before the turn: their sender never came back.
     let mut before = vec![0u8; net::unread(anchor).unwrap_or(0) as usize];
     if !before.is_empty() {
         let seen = net::recv(anchor, &mut before, libc::MSG_PEEK | libc::MSG_DONTWAIT)?;

@@ -30,7 +30,7 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
         ready = of(&stream, interest);
     }
     if stream.endpoint.way_out() == WayOut::Left {
-        // What the kernel says of its connection holds, although there is something to read here still.
+        // The kernel's word on its connection holds, although there is something to read here still.
         let told = poll::poll_one(socket.anchor(), libc::POLLOUT | libc::POLLRDHUP);
         let told = u32::from(told.unwrap_or(0) as u16);
         ready |= told & (interest & bit::RDHUP | bit::ALWAYS);

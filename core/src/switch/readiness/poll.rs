@@ -259,8 +259,8 @@ impl Polled<'_> {
     }
 
     /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-    /// kernel is asked about their anchors as well. What is ready may have ended besides, of which no ring tells, and so may what
-    /// is not, however often others are ready.
+    /// kernel is asked about their anchors as well. No ring tells of an end. So a socket that is ready may have ended besides, and a
+    /// socket that is not ready may have ended, however often others are ready.
     #[inline]
     fn report_now(&mut self, only_now: bool) -> usize {
         if self.report() > 0 {
@@ -330,8 +330,8 @@ impl Polled<'_> {
         n
     }
 
-    /// Fills in the other descriptors' readiness too; how many have some, with the `ready` SAN sockets. What came over the SAN
-    /// before something of the kernel's is there as well.
+    /// Fills in the other descriptors' readiness too; how many have some, with the `ready` SAN sockets. The answer also has each
+    /// event of the SAN that came before an event of the kernel's.
     #[inline]
     fn report_all(&mut self, ready: usize) -> Result<usize> {
         match self.report_others()? {

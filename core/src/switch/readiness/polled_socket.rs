@@ -132,7 +132,7 @@ impl PolledSocket {
         if let Some(stream) = self.socket.stream() {
             events |= sleep::anchor_events(&stream, CountedEvent::Read);
             if self.interest & bit::ANY_IN == 0 {
-                // What lies there unread is not asked about.
+                // The program does not ask whether bytes lie there unread.
                 events &= !libc::POLLIN;
             }
             if self.interest & bit::ANY_OUT != 0 {

@@ -1,8 +1,8 @@
 //! Under which names the ends of a connection look for each other. A name finds a peer, and proves nothing.
 //!
 //! On its way through NAT a connection may get other addresses, at either end. The address of a service leaves the
-//! connector's address as it is. Masquerading leaves at most the connector's port. What stays in all cases is the time
-//! stamp of the connection's first segment.
+//! connector's address as it is. Masquerading leaves at most the connector's port. The time stamp of the connection's
+//! first segment stays in all cases.
 
 use crate::switch::socket::tuple::Tuple;
 use std::net::{Ipv6Addr, SocketAddr};

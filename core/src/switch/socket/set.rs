@@ -94,7 +94,7 @@ pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec
 /// Always readable: registered in a set for a moment, it wakes the set's sleepers.
 static NUDGE: AtomicI32 = AtomicI32::new(-1);
 
-/// The former.
+/// The user data of the shadow set's event.
 #[inline]
 pub(in crate::switch) fn shadow_data() -> u64 {
     match SHADOW_DATA.load(Ordering::Relaxed) {
@@ -115,7 +115,7 @@ fn choose_shadow_data() -> u64 {
     SHADOW_DATA.load(Ordering::Relaxed)
 }
 
-/// The latter.
+/// The user data of the nudge's event.
 #[inline]
 pub(in crate::switch) fn nudge_data() -> u64 {
     shadow_data() | 2

@@ -38,8 +38,8 @@ impl Stream<'_> {
 
     /// Posts larger buffers for the peer's messages, or keeps the old ones (A9). Receive lock.
     ///
-    /// Whatever was asked for, the largest are posted, and only once: they lie apart from the first
-    /// ones, so that no message of the old size is overwritten by one of the new.
+    /// This end posts the largest buffers, whatever size the peer asked for, and only once. They lie apart from the first
+    /// ones. So no message of the new size overwrites one of the old.
     #[cold]
     pub(super) fn answer_resize(&self) {
         let receive = &self.endpoint.receive;

@@ -1,5 +1,5 @@
-//! What a process does through the kernel comes before what it sends over the SAN afterwards. So it publishes with each
-//! send when it last did something in the kernel. The receiver asks the kernel first if it has not asked since.
+//! A receiver sees what a process did through the kernel before what that process sent over the SAN afterwards. So the
+//! sender publishes with each send when it last did something in the kernel. The receiver asks the kernel first if it has not asked since.
 
 use super::Stream;
 use crate::provider::shm::Side;

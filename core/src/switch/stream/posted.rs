@@ -55,8 +55,8 @@ impl<'a> Posted<'a> {
         let bytes = deregister(stream, self.length);
         let held = stream.lock_receive();
         if bytes > 0 && !stream.endpoint.way_in().is_read_out() {
-            // What was announced before those bytes were written is over (A12), so the receiver must know of it. A
-            // later look finds again what is broken.
+            // An announcement from before those bytes is over (A12), so the receiver must know of it. A later look finds
+            // an error again.
             let _ = stream.absorb();
         }
         stream.withdrawn(bytes);

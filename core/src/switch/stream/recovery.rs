@@ -29,7 +29,7 @@ impl Stream<'_> {
     pub(super) fn recover_receiver(&self) {
         let receive = &self.endpoint.receive;
         if self.peer().sending.0.direction.state().recalled {
-            // What is here comes again over TCP.
+            // The bytes here come again over TCP.
             self.endpoint.step_in(InEvent::ReadOut);
         }
         self.recover_control();
@@ -88,7 +88,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The memory that the dead sender lent for RDMA read is gone. What the receiver read of it counts as sent.
+    /// The memory that the dead sender lent for RDMA read is gone. The bytes that the receiver read of it count as sent.
     fn recover_lent(&self) {
         let (transfers, lent) = (&self.endpoint.send.transfers, &self.own().readable.0);
         let Some((key, rest)) = transfers.under_way() else { return };

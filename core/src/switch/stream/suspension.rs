@@ -80,7 +80,7 @@ impl Stream<'_> {
     /// Asks the peer to suspend the session; true: the bell must ring. `None`: the peer goes first, or
     /// there is no credit; ask again. Both locks.
     ///
-    /// What the old controller had lent for writing is withdrawn before (D7); nothing is lent for reading,
+    /// This end first withdraws the memory that the old controller lent for writing (D7). It has lent none for reading,
     /// because no send is under way.
     pub(crate) fn ask_to_suspend(&self) -> Option<bool> {
         if self.endpoint.session.credit() < 3 || !self.release_posted() {

@@ -118,8 +118,8 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Calls `each` with all bytes, in order, that this end left unread, until it wants no more. What the peer sends
-    /// meanwhile comes behind them. The caller has the receive lock, and reading has stopped.
+    /// Calls `each` with all bytes, in order, that this end left unread, until it wants no more. Bytes that the peer
+    /// sends meanwhile come behind them. The caller has the receive lock, and reading has stopped.
     pub(crate) fn each_left(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
         // Before it is looked for messages, which go first.

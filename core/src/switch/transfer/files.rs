@@ -77,7 +77,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     })
 }
 
-/// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
+/// splice from a SAN socket into a pipe. Bytes that the pipe does not take stay in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
     if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;

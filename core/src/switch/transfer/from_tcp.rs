@@ -73,7 +73,7 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
-            // This end knows of the reset already. What lies in the segment would have come before.
+            // This end knows of the reset already. Bytes in the segment would have come before it.
             Taken::Nothing | Taken::End(_) | Taken::Cut(_)
                 if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) =>
             {
@@ -202,7 +202,7 @@ fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
     let anchor = socket.anchor();
     let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
     match blocking::wait_for(&mut one, Some(left), None) {
-        // What is below SO_RCVLOWAT it does not tell.
+        // The kernel does not tell of fewer bytes than SO_RCVLOWAT.
         Ok(0) => (net::unread(anchor) == Some(0)).then_some(Errno(libc::EAGAIN)),
         slept => slept.err(),
     }

@@ -69,7 +69,7 @@ struct Awaits<'a>(&'a AtomicU32);
 impl<'a> Awaits<'a> {
     fn peer(send: &'a SendHalf) -> Awaits<'a> {
         send.awaits_peer.store(1, SeqCst);
-        // Who waits for the lock may not want to any more.
+        // A thread that waits for the lock may not want it any more.
         send.lock.nudge();
         Awaits(&send.awaits_peer)
     }
@@ -174,7 +174,7 @@ fn prefer(socket: &Socket, stream: &Stream) {
 }
 
 impl Transfer<'_, '_> {
-    /// What was moved; and the error of a wait that a signal ended, or the time-out.
+    /// Gives the bytes that were moved; and the error of a wait that a signal ended, or the time-out.
     fn run(mut self) -> Result<(Moved, Option<Errno>), Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         if let Some(mode) = transfers.learn() {

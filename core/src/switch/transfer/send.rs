@@ -294,7 +294,7 @@ impl Sending<'_> {
             ends::look_here(self.socket, stream);
         }
         if sent > 0 && is_broken(stream) {
-            // What was sent is told first; the next call tells the error. Nothing goes behind the end.
+            // This call tells how much was sent, and the next one the error. Nothing goes behind the end.
             return ControlFlow::Break(Outcome::Done(Ok(sent)));
         }
         match if sent == 0 { unable(stream) } else { None } {
@@ -324,7 +324,7 @@ impl Sending<'_> {
         }
     }
 
-    /// The bytes could not be sent. What the kernel says of a connection that it still carries it says once.
+    /// The bytes could not be sent. The kernel tells the error of a connection that it still carries once.
     #[cold]
     fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);

@@ -1,5 +1,5 @@
 //! Ending one direction of a connection, or both, as the program asks. The end of a half-close goes through the stream.
-//! What the peer's end means is for `anchor::ends` to say.
+//! `anchor::ends` says what the peer's end means.
 
 use crate::provider::shm::{FINISHED, READ_SHUT};
 use crate::registry;
@@ -65,7 +65,7 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     // Under the lock, so that a send under way in another thread comes before the end.
     let held = stream.lock_send();
     if returning::is_half_left(stream) {
-        // Who goes on with that ends the direction as well.
+        // The call that goes on with the return ends the direction as well.
     } else if stream.endpoint.way_out() == WayOut::Left {
         let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
     } else {

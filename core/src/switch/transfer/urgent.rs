@@ -44,7 +44,7 @@ pub(in crate::switch) fn send(
             // Nobody receives it: it fails, or is lost, as any other data.
             return sending::send(socket, from, flags & !libc::MSG_OOB);
         }
-        // What goes before it has no room.
+        // There is no room for the bytes that go before it.
         if !send_queue::waits(stream, flags) {
             return Outcome::Done(Err(Errno(libc::EAGAIN)));
         }

@@ -88,7 +88,7 @@ pub(super) fn sleep(
         }
         link::look(socket, stream);
         if let Some(notified) = notified.as_ref().filter(|_| queue & libc::POLLIN != 0) {
-            // Who looks is awake: no bell need ring.
+            // A thread that looks is awake: no bell need ring for it.
             notified.take_notice();
             return Ok(Woken::Perhaps);
         }

@@ -86,8 +86,8 @@ impl Registration {
 
     /// As [`look`](Self::look), for a registration of which edges are reported: also the stamp of the edge.
     fn look_at_edge(&self, stream: &Stream) -> Option<(u32, u64)> {
-        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
-        // that, is part of this one.
+        // The stamp is taken before the look. An event after the look is another edge. An event during the look is part of this
+        // edge: a look at the fabric brings such events.
         let mut before = stamp(stream);
         let mut events = self.look(stream)?;
         for _ in 0..LOOKS {

@@ -52,7 +52,8 @@ pub(super) enum Next {
 /// Reports what is due among the hot registrations, each once in a wait, behind the `n` events that are there; how many are there
 /// then. `only_now`: the call does not wait.
 ///
-/// What one peer sent first is there if what it sent then is: after something is found, all others are looked at once more.
+/// If the program sees what a peer sent second, it also sees what that peer sent first. So after this look finds something, it
+/// looks at all others once more.
 #[inline]
 pub(super) fn collect(
     inner: &mut Inner,
@@ -291,7 +292,7 @@ impl Set {
     }
 
     /// Looks whether a registration waits for space that no ring will tell of: another thread of this end sends.
-    /// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
+    /// A thread that sleeps on the set itself looks every now and then. A thread that watches the set from outside does not.
     pub(super) fn look_for_held_up(&self) -> bool {
         any_hot(self, Registration::is_held_up)
     }

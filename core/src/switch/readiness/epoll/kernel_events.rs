@@ -69,8 +69,9 @@ pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_even
     kept
 }
 
-/// All but the shadow set's event and the nudge's, behind the `n` that are there; how many are there then. Has the sockets behind
-/// the former looked at, and says whether there were any. `again`: some of it may be there from an earlier look.
+/// Puts the reported events behind the `n` that are there, but for those of the shadow set and of the nudge; how many are there then.
+/// If the shadow set has an event, its sockets are looked at, and the second value says so. `again`: some of the events may be
+/// there from an earlier look.
 fn deliver(
     set: &'static Set,
     reported: &[libc::epoll_event],

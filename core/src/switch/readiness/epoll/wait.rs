@@ -144,7 +144,7 @@ impl<'a> Wait<'a> {
     #[inline]
     fn look(&mut self, events: &mut [libc::epoll_event], mut n: usize) -> Result<usize> {
         let set = self.set;
-        // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
+        // The kernel may report the same events: once it was asked, or if a socket went back to it meanwhile.
         let mut san = set.san.load(Ordering::Relaxed);
         let have_left = |san| set.san.load(Ordering::Relaxed) != san;
         let mut asked = n > 0;
@@ -205,7 +205,7 @@ impl<'a> Wait<'a> {
     fn prepare_to_sleep(&self) {
         self.set.settle_members();
         back_to_tcp::look_around();
-        // What the last receives left to be done.
+        // The last receives may have left something to be done.
         hot::look_after_before_sleep(self.set);
     }
 
@@ -254,7 +254,7 @@ impl Drop for Sleeper {
     #[cold]
     fn drop(&mut self) {
         self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
-        // What this thread lowered the others slept by: they look anew.
+        // This thread lowered the counters by which the others sleep. So they look anew.
         if self.0.has_other_waiters() {
             self.0.wake();
         }

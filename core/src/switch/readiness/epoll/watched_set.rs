@@ -1,5 +1,5 @@
 //! A set that others watch from outside: other threads asleep on it, an outer set, poll or select on its own
-//! descriptor. What the kernel shows of it is brought up to date before they look, and before this thread stops
+//! descriptor. The library brings the kernel's view of the set up to date before they look, and before this thread stops
 //! looking.
 
 use super::hot::{self, ArmedSet};
