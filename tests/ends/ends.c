@@ -4,13 +4,16 @@
  *   ends FIRST COUNT unread   the same plans, but an end ends with something unread
  *
  * Two processes hold one connection. A plan says what they do with it: streams one way, exchanges, pauses, forks, programs
- * that they execute, and at last how an end ends. Both make the same plan from the seed. A plan never ends an end that has
- * something unread, so TCP delivers every byte and then the end of the stream. The receiver knows each byte by its place.
+ * that they execute, and at last how an end ends. Both make the same plan from the seed. An end that ends has nothing unread,
+ * so TCP delivers every byte and then the end of the stream. With `unread` it has something: TCP resets the connection, but
+ * delivers what came before the reset, also to an end that has learnt of the reset by something else than a receive. The
+ * receiver knows each byte by its place.
  * A plan that loses, doubles or changes a byte, or hangs, is printed with its seed. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -265,11 +268,12 @@ static void end_by(enum end how) {
 static void end_with_unread(void) {
     const struct phase *last = &plan.phases[plan.count - 1];
     if (role == plan.ender) {
-        int on = 1;
+        int on = 1, unsent = 1;
         wait_for(POLLIN);
-        /* In one segment, at once: the reset drops what is kept back. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         send_all(plan.tail, (int)plan.tail, 0);
+        /* The reset drops what the kernel keeps back. */
+        while (ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent > 0) rest(100);
         rest(1000);
         end_by(plan.end);
     }
