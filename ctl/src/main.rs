@@ -1,6 +1,6 @@
 //! sanctl: runs programs under sanshim and shows what happens inside.
 //!
-//! It only talks to people and other programs. What it knows comes from `sanshim-core`.
+//! It only talks to people and other programs. All its knowledge comes from `sanshim-core`.
 
 // Rust's start-up code would ignore SIGPIPE and open closed standard descriptors. It is left out, because `sanctl run`
 // hands this process to the program exactly as it found it.

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
         let value = library::preload(&library, runtime.as_deref(), existing.as_deref());
         env::set_var("LD_PRELOAD", value);
     }
-    // Who names a file wants a log.
+    // A user who names a file wants a log.
     let says_nothing = env::var_os("SANSHIM_LOG").is_none_or(|level| level.is_empty());
     let level = arguments.log_file.is_some() && says_nothing;
     set("SANSHIM_LOG", arguments.log.as_deref().or(level.then_some(OsStr::new("info"))));

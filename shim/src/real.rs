@@ -173,7 +173,7 @@ macro_rules! symbol {
 pub(crate) use symbol;
 
 /// Defines hooks. In the body `real(..)` is libc's own function of that name. If this libc has none, a call of it fails
-/// with `ENOSYS`. Whatever the body does, errno is as before if it succeeds.
+/// with `ENOSYS`. If the body succeeds, errno is as before.
 ///
 /// With each comes a type of the same name. Its `by` runs the same body with another function for `real`.
 macro_rules! hooks {
@@ -225,7 +225,7 @@ macro_rules! hooks {
 }
 pub(crate) use hooks;
 
-/// How a function says that it failed. What it returns as an error number goes without errno, and is no failure here.
+/// How a function says that it failed. A function that returns an error number leaves errno alone, and does not fail here.
 pub(crate) trait Failure: Copy + PartialEq {
     /// The value that goes with errno.
     const FAILED: Self;

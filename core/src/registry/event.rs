@@ -56,9 +56,9 @@ events! {
     Offered = 5, "offered";
     /// This end is the acceptor's, and took the session that was offered.
     Taken = 6, "taken";
-    /// What this end sends goes over the SAN, from this byte of the stream on.
+    /// This end sends over the SAN from this byte of the stream on.
     SendingTurned(u64) = 7, "sending-turned";
-    /// What this end receives comes over the SAN, from this byte of the stream on.
+    /// This end receives over the SAN from this byte of the stream on.
     ReceivingTurned(u64) = 8, "receiving-turned";
     /// The process does not publish it any more. It is closed, or another program has it now.
     Closed = 9, "closed";

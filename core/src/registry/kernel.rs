@@ -121,7 +121,7 @@ pub(super) fn map(file: Option<&OwnedDescriptor>, length: usize) -> io::Result<*
         .map_err(os)
 }
 
-/// Moves the mapping at `from` to `to`. What was mapped there is replaced in one step.
+/// Moves the mapping at `from` to `to`, and replaces the mapping there in one step.
 ///
 /// # Safety
 /// Both are mappings of `length` bytes made by [`map`], and nothing refers to the address `from` any more.

@@ -136,7 +136,7 @@ fn copy32(to: &AtomicU32, from: &AtomicU32) {
     to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// One connection. What senders write and what receivers write lie in different cache lines.
+/// One connection. Words that senders write and words that receivers write lie in different cache lines.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {

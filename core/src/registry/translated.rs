@@ -36,7 +36,7 @@ impl Translations {
 
     fn add(&mut self, table: &str) {
         for [there, back] in table.lines().filter_map(both_ways) {
-            // As each end has it: its own first. What comes back tells of the acceptor's.
+            // As each end has it: its own first. The segments that come back tell of the acceptor's.
             let (connector, acceptor) = (there, back);
             if acceptor == turned(connector) {
                 continue;

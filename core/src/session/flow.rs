@@ -136,8 +136,8 @@ impl Session {
     /// The message with `header` was published. Call under the send lock that was held since
     /// [`next_message`](Self::next_message). Sets LSSQ and OtherSidesSendCredit := PR (A16).
     ///
-    /// Whoever takes the lock over from a holder that died looks into the buffer of message
-    /// LSSQ + 1 first and calls this if it was published: that number must not be used twice.
+    /// A thread that takes the lock over from a dead holder first looks into the buffer of message
+    /// LSSQ + 1, and calls this if that message was published: that number must not be used twice.
     #[inline]
     pub fn sent(&self, header: &Header) {
         // LSSQ comes last: if this process dies in between, the thread that takes over finds the message not yet sent.

@@ -17,8 +17,8 @@
 //! segment has left. So each coin has its effect, and each is one chance in two for somebody who guesses.
 //!
 //! A program in the middle may copy, splice, delay, or look all the time. In a quiet moment it has passed on all that
-//! it has, so an acknowledgement at one side gives it nothing to do at the other. What its own kernel acknowledges
-//! there knows nothing of the bits. Counts of bytes and of segments alone prove nothing: such a program passes on the
+//! it has, so an acknowledgement at one side gives it nothing to do at the other. Its own kernel acknowledges
+//! there, and knows nothing of the bits. Counts of bytes and of segments alone prove nothing: such a program passes on the
 //! bytes, and where it is fast the segments too.
 
 use super::coins::{Counts, Shown};
@@ -31,7 +31,7 @@ const ENOUGH: u32 = 16;
 const MOST_MISSES: u32 = 8;
 /// At most so many of a run may the receiver leave undone: it could choose those that suit it.
 const MOST_UNDONE: u32 = 8;
-/// The kernel puts an acknowledgement off for forty milliseconds at least. What is counted later (ns) tells nothing.
+/// The kernel puts an acknowledgement off for forty milliseconds at least. A later count (ns) tells nothing.
 const SOON: u64 = 30_000_000;
 
 /// The receiver's last act, and whose bits it follows.

@@ -27,7 +27,7 @@ impl Times {
     pub(crate) const MAX: Times = Times { acted: u64::MAX, rang: u64::MAX };
 }
 
-/// A connection comes to the SAN: the process notes actions from now on. What it did before counts as done now.
+/// A connection comes to the SAN: the process notes actions from now on. Earlier actions count as done now.
 pub(crate) fn begin() {
     ACTED.fetch_max(time::ticks(), Relaxed);
 }

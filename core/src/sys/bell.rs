@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 /// Bytes of the pipe. That many rings fit. The kernel keeps one page.
 const SIZE: usize = 4096;
-/// Who has a way to a bell may open it.
+/// A process that has a way to a bell may open it.
 const MODE: u32 = 0o666;
 /// Longest link that names a pipe.
 const NAME: usize = 32;

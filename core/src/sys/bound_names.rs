@@ -5,7 +5,7 @@ use super::file;
 /// So many bytes of the kernel's list are read at most.
 const MOST: usize = 1 << 18;
 
-/// Those that are such a path, and of these so many at most. Whoever bound one may see other files than this process.
+/// Those that are such a path, and of these so many at most. The process that bound one may see other files than this process.
 pub(crate) fn such(is_such: impl Fn(&str) -> bool, most: usize) -> Vec<String> {
     let Ok(fd) = file::open_to_read(c"/proc/thread-self/net/unix") else { return Vec::new() };
     let (mut list, mut length) = (vec![0u8; MOST], 0);

@@ -300,7 +300,7 @@ pub fn may_be_number(fd: Fd) -> bool {
 
 /// True if close_range closes what it is asked to, if that is possible: it comes with Linux 5.9, and filters may forbid it.
 pub fn can_close_ranges() -> bool {
-    // The kernel does not like this range. What does not have it says otherwise.
+    // The kernel does not like this range. A kernel without the call says something else.
     call!(close_range, 1, 0, 0) == Err(Errno(libc::EINVAL))
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn open_above(path: &CStr) -> Result<Fd> {
 }
 
 /// Opens what has that path below an open folder. Somebody else may rule there: neither a symbolic link nor another file system,
-/// which could make the caller wait, leads away from the folder. What is made (O_CREAT) everybody may read.
+/// which could make the caller wait, leads away from the folder. Everybody may read a file that this makes (O_CREAT).
 ///
 /// # Errors
 ///
@@ -144,7 +144,7 @@ pub(crate) fn remove_from(folder: Fd, name: &CStr) -> Result<()> {
     call!(unlinkat, folder, name.as_ptr() as usize, 0).map(drop)
 }
 
-/// So many names of a folder are looked at. Whoever may make names in it may make any number.
+/// So many names of a folder are looked at. A user who may make names in it may make any number.
 pub(crate) const MOST_NAMES: u32 = 16_384;
 
 /// Calls `each` with every name in a folder that was just opened, and with [`MOST_NAMES`] at most.

@@ -18,7 +18,7 @@ pub(crate) const CHECK_INTERVAL: u64 = 20_000_000;
 pub enum Acquired {
     /// From a holder that released it.
     Clean,
-    /// The caller got the lock from a holder that died with it. What the lock protects may be half changed.
+    /// The caller got the lock from a holder that died with it. The things that the lock protects may be half changed.
     FromTheDead,
 }
 

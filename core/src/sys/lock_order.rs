@@ -195,8 +195,8 @@ pub(super) mod held {
     }
 }
 
-/// A mutex with its place in the order. What a thread left that panicked counts: what these mutexes guard is whole at
-/// any moment.
+/// A mutex with its place in the order. A thread that panicked with the mutex counts as one that gave it back: the
+/// things that these mutexes guard are whole at any moment.
 #[derive(Debug)]
 pub(crate) struct RankedMutex<T> {
     rank: LockRank,

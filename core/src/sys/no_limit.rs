@@ -102,7 +102,7 @@ fn by_select(
     }
     let told = fds.iter().filter(|one| one.revents != 0).count();
     if told == 0 {
-        // What ended the wait is nothing that was asked for, and is still there.
+        // The event that ended the wait is none that was asked for, and is still there.
         select(&mut Sets::none(), nap)?;
     }
     Ok(told)

@@ -50,7 +50,7 @@ fn read_through_own(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     let moved = splice_now(fd, own.write_end, length)?;
     let mut got = 0;
     while got < moved {
-        // What has left the program's pipe is all there.
+        // All bytes that have left the program's pipe are there.
         match read(own.read_end, to.wrapping_add(got), moved - got) {
             Ok(n @ 1..) => got += n,
             Ok(_) => break,
@@ -72,7 +72,7 @@ fn write_through_own(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
         return write(fd, from, length.min(libc::PIPE_BUF));
     };
     let filled = write(own.write_end, from, length)?;
-    // What does not go on ends with our pipe: the caller hears how much did.
+    // Bytes that do not go on end with our pipe: the caller hears how many did.
     splice_now(own.read_end, fd, filled)
 }
 

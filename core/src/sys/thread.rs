@@ -15,7 +15,7 @@ pub(crate) const MOST_NOTES: usize = 8;
 pub(crate) struct ThreadNote {
     /// What it is about; null if there is none.
     pub(crate) about: Cell<*const ()>,
-    /// What lies there while the thread holds it. If something else lies there, the thread does not hold it any more.
+    /// The value that lies there while the thread holds it. Another value says that the thread does not hold it any more.
     pub token: Cell<*const ()>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
         ("rendezvous", machine::rendezvous()),
         ("sock_diag", sock_diag::query()),
     ];
-    // What is wrong with the configuration is another finding.
+    // An error of the configuration is another finding.
     if let Some(path) = Config::load().ok().as_ref().and_then(Config::folder) {
         findings.push(("folder", folder::judge(path)));
     }
@@ -72,7 +72,7 @@ fn preloads(library: &Path) -> Finding {
         let mut command = Command::new("/proc/self/exe");
         command.arg("--version").stdin(Stdio::null()).env_remove("LD_PRELOAD");
         if preload {
-            // What is wrong with the configuration is another finding.
+            // An error of the configuration is another finding.
             for (name, _) in std::env::vars_os() {
                 if name.as_encoded_bytes().starts_with(b"SANSHIM_") {
                     command.env_remove(name);

@@ -9,13 +9,13 @@ pub(super) struct Column<Of> {
     pub(super) heading: &'static str,
     pub(super) width: usize,
     pub(super) is_number: bool,
-    /// What is too long loses its beginning, so that an address has its port.
+    /// A text that is too long loses its beginning, so that an address keeps its port.
     keeps_end: bool,
     cell: fn(&Of) -> String,
 }
 
 impl<Of> Column<Of> {
-    /// The text of a cell. What is longer than the column is wide is cut, and says so.
+    /// The text of a cell. A text that is longer than the column is wide is cut, and a sign shows that.
     pub(super) fn cell(&self, row: &Of) -> String {
         let text = (self.cell)(row);
         let length = text.chars().count();

@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<FileActions>() == size_of::<posix_spawn_file_act
 #[derive(Clone, Copy)]
 struct Action {
     kind: c_int,
-    /// What follows the kind is a union, aligned for a pointer.
+    /// A union follows the kind, aligned for a pointer.
     padding: c_int,
     fd: c_int,
     to: c_int,

@@ -30,7 +30,7 @@ pub(crate) fn prepare() {
 /// The program's arguments.
 unsafe extern "C" fn before_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     errno::kept(|| {
-        // What comes next, or first, depends on the caller, and is the hook wherever that comes before libc.
+        // The next symbol, or the first, depends on the caller. That symbol is the hook wherever this library comes before libc.
         let in_library = handle != libc::RTLD_NEXT && handle != libc::RTLD_DEFAULT;
         // SAFETY: libc reads the name too.
         let concerns = || unsafe { real::hooked(CStr::from_ptr(name)) }.is_some();

@@ -149,7 +149,7 @@ pub(super) fn checked(buffers: Result<Buffers>, run: impl FnOnce(Buffers) -> Out
     }
 }
 
-/// Sends for a call with flags of send. What the library itself sends over TCP is not in the program's memory.
+/// Sends for a call with flags of send. The bytes that the library itself sends over TCP are not in the program's memory.
 #[inline]
 pub(super) fn send_flagged(socket: &Pinned, buffers: Result<Buffers>, flags: c_int) -> Outcome {
     checked(buffers, |b| {

@@ -68,7 +68,7 @@ fn who_goes_back_is_believed_by_both() {
     assert_eq!(reached.states(), [(0, 0), (1, 0), (1, 1)]);
 }
 
-/// Who finds the other as far as himself sees all that it wrote before.
+/// An end that finds the other as far as itself sees all that the other wrote before.
 #[test]
 fn what_was_written_before_is_there() {
     bounded(3, || {

@@ -57,7 +57,7 @@ fn no_step_and_no_flag_is_lost() {
     assert_eq!(reached.states(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
 }
 
-/// Who finds a direction somewhere finds what was done before it got there.
+/// A thread that finds a direction in a state also finds all that was done before that state.
 #[test]
 fn a_look_sees_what_came_before_the_step() {
     let reached = std::sync::Arc::new(Reached::default());

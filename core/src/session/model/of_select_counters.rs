@@ -74,8 +74,8 @@ fn one_kernel_call_per_raise() {
     });
 }
 
-/// A18, D9: of two that signal one dies before it makes the call. Whoever comes next makes it, and no call
-/// that another makes meanwhile, for what was signalled earlier, hides that.
+/// A18, D9: of two that signal one dies before it makes the call. The next signaller makes it. Another signaller may
+/// make a call meanwhile for an earlier signal, and that hides nothing.
 #[test]
 fn the_call_of_one_that_died_is_made_by_the_next() {
     let reached = std::sync::Arc::new(Reached::default());

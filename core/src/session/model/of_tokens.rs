@@ -205,7 +205,7 @@ fn d2_a_claim_that_is_given_up_holds_nobody_up() {
         shared.operate(3);
         let operated = gives_up.join().unwrap().is_some();
         waits.join().unwrap();
-        // Whatever it is kept for now, the next one draws that.
+        // The token may be kept for any ticket now. The next waiter draws that ticket.
         shared.operate(4);
         seen.note((operated.into(), 0));
     });

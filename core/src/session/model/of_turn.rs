@@ -18,7 +18,7 @@ struct Direction {
     /// Bytes of the stream that were sent over TCP, and over the SAN.
     in_kernel: AtomicU32,
     in_segment: AtomicU32,
-    /// Who waits to read.
+    /// The readers that wait.
     counter: SelectCounter,
 }
 
@@ -111,7 +111,7 @@ fn what_crosses_a_recall_is_sent_again_before_the_call_returns() {
             move || {
                 direction.in_segment.store(1, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
-                // What a send does that finds its receiver asleep.
+                // A send that finds its receiver asleep does this.
                 let rings = direction.counter.signal();
                 rings && !direction.word.ring()
             }

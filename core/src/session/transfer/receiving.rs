@@ -107,7 +107,7 @@ impl Receiving {
         self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
     }
 
-    /// Bytes that ever came by RDMA. What a receiver had read when it died counts too, though no program got it.
+    /// Bytes that ever came by RDMA. Bytes that a receiver had read when it died count too, though no program got them.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -181,7 +181,7 @@ impl Receiving {
             // It was found out before, when a read was refused.
             return Ok(());
         }
-        // What was written into a buffer that is out is counted when that is taken back.
+        // Bytes that the peer wrote into a posted buffer count when this end takes the buffer back.
         let exact = self.has(READABLE) && self.posted.load(Ordering::Relaxed) == 0;
         if exact && bytes != self.taken() {
             let (field, value) = ("bytes", bytes.into());
@@ -284,7 +284,7 @@ impl Receiving {
     }
 
     /// A receive has room for `room` bytes, took what there was, and has to wait, or to tell its
-    /// application to come again (`waits` false). What the sender has to know.
+    /// application to come again (`waits` false). Gives the message for the sender.
     pub fn post(&self, room: u64, waits: bool, abilities: Abilities) -> Posting {
         let large = room >= u64::from(abilities.threshold);
         if let Some(rest) = self.rest() {

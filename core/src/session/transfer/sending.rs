@@ -106,7 +106,7 @@ impl Cell {
 /// The sender's state of one direction. Zeroed memory is a valid start. May lie in memory that the
 /// processes of one side share; never in the peer's reach.
 ///
-/// What takes a message in is called under the receive lock, all else under the send lock.
+/// The functions that take a message in are called under the receive lock, and all others under the send lock.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Sending {
@@ -300,7 +300,7 @@ impl Sending {
 
     /// The receiver has read `taken` bytes of the newest transfer, which is not lent any more.
     pub fn read(&self, taken: u32) {
-        // What was written since the transfer began counts too: then the receiver read nothing.
+        // Bytes that were written since the transfer began count too: then the receiver read nothing.
         let read = self.begun_at.load(Ordering::Relaxed) + u64::from(taken);
         self.bytes.store(self.bytes().max(read), Ordering::Relaxed);
     }
