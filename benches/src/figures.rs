@@ -60,7 +60,7 @@ impl CpuUse {
 /// Memory that a process has touched, in KiB of its proportional share (smaps, Pss).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TouchedMemory {
-    /// Memory in memfds. What two processes share counts half in each, so both ends add up to the whole.
+    /// Memory in memfds. Memory that two processes share counts half in each, so both ends add up to the whole.
     pub(crate) segments: i64,
     /// Everything else.
     pub(crate) own: i64,

@@ -1,4 +1,4 @@
-//! System calls through libc, with typed errors. What a shim may hook is called by its plain libc name here and in
+//! System calls through libc, with typed errors. A function that a shim may hook is called by its plain libc name here and in
 //! `socket`, never by a raw system call.
 
 use crate::error::BenchError;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const RESOLVING: i32 = 2000;
 /// A request that is not acknowledged is sent again so many times. On some devices in software seven means for ever.
 const RETRIES: u8 = 6;
-/// What finds no receive posted is sent again for ever, which this number means (A1).
+/// A message that finds no receive posted is sent again for ever, which this number means (A1).
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 /// So many RDMA reads may be under way in each direction, if the devices can do so many.
 const READS: u32 = 16;

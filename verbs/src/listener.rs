@@ -118,8 +118,8 @@ impl implement::ListenerObject for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // SAFETY: this object's own; every event of it was acknowledged. Whoever still waits is
-        // refused by the kernel.
+        // SAFETY: this object's own; every event of it was acknowledged. The kernel refuses a
+        // peer that still waits.
         unsafe { rdma_destroy_id(self.id.as_ptr()) };
     }
 }

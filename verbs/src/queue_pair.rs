@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The code for 0.64 ms: how long the peer waits before it sends again what found no receive posted (A1).
 const RECEIVER_NOT_READY: u8 = 12;
 
-/// There is no connection yet. What is sent now would be lost.
+/// There is no connection yet. A message that is sent now would be lost.
 const IDLE: u8 = 0;
 /// Requests may be posted. After an error of the queue pair the device ends them.
 const OPEN: u8 = 1;

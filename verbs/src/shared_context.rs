@@ -66,8 +66,8 @@ impl Shared {
             one.users += 1;
             return Shared(context);
         }
-        // SAFETY: live until this is dropped. Whoever else is bound to the device comes through here before anything
-        // else is done with it.
+        // SAFETY: live until this is dropped. Every other user of the device comes through here before it does anything
+        // else with the device.
         unsafe {
             move_high(context);
             for place in descriptors(context) {

@@ -47,7 +47,7 @@ impl Windows {
         self.bound.insert(token, window);
     }
 
-    /// The invalidation of `token` is being posted. What is bound next is bound after it.
+    /// The invalidation of `token` is being posted. The next bind comes after it.
     pub(crate) fn invalidated(&mut self, token: u32) -> ProviderResult<()> {
         let window = self.bound.remove(&token).ok_or(Error::InvalidParameter)?;
         self.free.push(window);

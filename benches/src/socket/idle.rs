@@ -10,7 +10,7 @@ use crate::report::{self, Subject};
 use serde_json::json;
 use std::time::Duration;
 
-/// Time for the ends to calm down. What spins after traffic has stopped by then.
+/// Time for the ends to calm down. A thread that spins after traffic has stopped by then.
 const SETTLE: Duration = Duration::from_millis(500);
 
 fn connect_and_use(options: &Options) -> Result<BenchChannel, BenchError> {

@@ -1,4 +1,4 @@
-//! Whatever a peer writes, the session engine answers with an error at worst. The same functions
+//! A peer may write anything: the session engine answers with an error at worst. The same functions
 //! are fuzzed by `fuzz/`.
 
 mod end;

@@ -92,7 +92,7 @@ fn n4_a_disconnect_is_told_to_who_asked(setting: &Setting) {
     assert_eq!(b.connector.next_result(), None);
     finish(a.connector.disconnect(8), &a.connector, 8).unwrap();
     assert_eq!(reported(&b.connector), Reported { request: 9, result: Ok(()) });
-    // What has ended already is told at once.
+    // An object that has ended already says so at once.
     assert_eq!(b.connector.notify_disconnect(10), Ok(Started::Done));
     assert_eq!(b.connector.next_result(), None);
 }

@@ -27,7 +27,7 @@ fn a_flush_cancels_what_is_posted(setting: &Setting) {
     for i in 0..3 {
         assert_eq!(b.expect(RequestKind::Receive, i), Err(Error::Cancelled));
     }
-    // Whatever is posted afterwards ends the same way, at once or as a completion.
+    // Each later request ends the same way, at once or as a completion.
     let segment = b.buffer.segment(0, 8);
     let received = b.pair.receive(7, &[segment]);
     let received = received.and_then(|()| b.expect(RequestKind::Receive, 7));

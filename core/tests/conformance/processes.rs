@@ -316,7 +316,7 @@ mod verbs {
     }
 }
 
-/// Who only waits for the completion queue learns it too.
+/// A thread that only waits for the completion queue learns it too.
 #[test]
 fn a_killed_peer_ends_the_requests() {
     let (side, mut other) = meet(&crate::shm(), "wait", |_| None, two_receives);
@@ -354,7 +354,7 @@ fn crowd(setting: &Setting) {
     let before = limit_descriptors(3);
     let refused = Reported { request: 2, result: Err(Error::InsufficientResources) };
     assert_eq!(reported(&listener), refused);
-    // Who waits there is not woken for what cannot be taken.
+    // A completion that cannot be taken wakes no thread there.
     assert_eq!(listener.next_result(), None);
     assert!(!is_readable(listener.descriptor()));
     limit_descriptors(before);

@@ -1,5 +1,5 @@
 //! The simulated provider: one direction of a connection. Message buffers used cyclically and a
-//! send buffer. What is published becomes visible later, messages in any order; send-buffer
+//! send buffer. Published words become visible later, messages in any order; send-buffer
 //! bytes never overtake a message, as stores to memory do not.
 
 use crate::rng::Rng;

@@ -13,7 +13,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotRegistered,
-    /// Who lent the memory died.
+    /// The owner of the memory died.
     Gone,
 }
 use Refusal::NotRegistered;
@@ -26,7 +26,7 @@ pub(crate) struct Registration {
     bytes: u32,
     at: usize,
     length: u32,
-    /// Who lent it died, or who writes to it.
+    /// Its owner died, or the thread that writes to it.
     owner_died: bool,
     writer_died: bool,
     /// Number of what was lent before this, and the bytes that went of it.

@@ -145,7 +145,7 @@ impl Side {
         (0..length as u64).map(|i| stream_byte(self.number, self.written + i)).collect()
     }
 
-    /// Takes the send lock, also from a dead holder. What the dead one published but did not
+    /// Takes the send lock, also from a dead holder. A message that the dead one published but did not
     /// record is recorded now.
     fn lock_send(&mut self, thread: usize, out: &mut Link) -> bool {
         match self.send_lock {

@@ -54,7 +54,7 @@ impl Body {
         self.segment.side(self.role).receiving.0.asked()
     }
 
-    /// Whatever this end publishes from now on concerns its peer: the link, which is always asleep.
+    /// All that this end publishes from now on concerns its peer: the link, which is always asleep.
     pub(super) fn have_link_rung(&self) {
         let counters = &self.segment.side(self.role.peer()).counters.0;
         let _ = counters.read.raise();

@@ -75,7 +75,7 @@ impl Link {
         if now.saturating_sub(since) <= PEERS_END {
             return false;
         }
-        // What came before counts before it.
+        // Messages that came before the failure count before it.
         self.catch_up();
         !is_over()
     }
@@ -94,7 +94,7 @@ impl Link {
         let is_at_rest = self.course() == course::REST;
         let has_ended = || self.wire().is_some_and(Wire::look_for_end);
         if is_at_rest && self.while_nobody_sends(|_| has_ended()) {
-            // What came before counts before it.
+            // Messages that came before the failure count before it.
             self.port().catch_up();
             self.fail(Error::ConnectionReset);
         }

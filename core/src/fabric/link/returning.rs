@@ -177,7 +177,7 @@ impl Link {
         self.body.get().is_some_and(|body| {
             let [own, peer] = body.words();
             let left = self.returning.left.load(Acquire);
-            // What came behind that may be lost: the peer needs nothing more.
+            // Later messages may be lost: the peer needs nothing more.
             let is_sent = own.recalled
                 || (own.left && !self.is_ours())
                 || (own.left && left != 0 && self.completed.load(Acquire) >= left);

@@ -222,7 +222,7 @@ fn count_descriptors() -> u64 {
     let room = limits::descriptors();
     let taken = RESOURCES[DESCRIPTORS].taken.load(Relaxed);
     let over = RESOURCES[DESCRIPTORS].set(DESCRIPTORS, room);
-    // What a connection gives back takes until the peer has heard of it, and a look more.
+    // A connection gives memory back once the peer has heard of it, and after one look more.
     let reserve = reserve(DESCRIPTORS, room.limit);
     let soon = room.free.saturating_sub(reserve).max(reserve / LOOKS_OF_RESERVE);
     let next = (room.limit - room.free).saturating_sub(taken).saturating_add(soon);

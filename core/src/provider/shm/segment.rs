@@ -63,7 +63,7 @@ impl Segment {
                 return Err(SegmentError::System(e));
             }
         };
-        // What the kernel does not tell is not shown.
+        // `sanctl` does not show a number that the kernel does not tell.
         let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
         let segment = Self::new(base, geometry, inode);
         if file::is_overcommit_strict() {

@@ -1,4 +1,4 @@
-//! The TCP connection between both ends, and the bell of each, as their kernel has them. What is sent is there at once, as far as there is room.
+//! The TCP connection between both ends, and the bell of each, as their kernel has them. Bytes that are sent are there at once, as far as there is room.
 
 use super::schedule::Ready;
 use crate::rng::Rng;

@@ -112,7 +112,7 @@ pub(super) fn sleep_until(ready: Ready) {
 }
 
 impl State {
-    /// Whoever sleeps on a socket where something happened looks again.
+    /// A thread that sleeps on a socket where something happened looks again.
     fn wake(&mut self) {
         for thread in 0..ALL {
             if let Status::Asleep(ready) = self.status[thread] {
@@ -238,7 +238,7 @@ impl Schedule {
         let ready: Vec<_> =
             (0..ALL).filter(|&thread| state.status[thread] == Status::Ready).collect();
         if ready.is_empty() {
-            // Who finds that fails.
+            // A thread that finds that fails.
             if let Some(asleep) = state.status.iter().position(|one| *one != Status::Done) {
                 state.running = asleep;
                 self.turns[asleep].notify_one();

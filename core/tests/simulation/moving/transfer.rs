@@ -45,7 +45,7 @@ impl End {
                 self.go_back_sometimes();
             }
         }
-        // What is owed on the way back goes with the calls that follow.
+        // Bytes that are owed on the way back go with the calls that follow.
         while let Some(e) = self.endpoint().filter(|e| is_half_left(e) && !self.is_read()) {
             // A peer that has read all makes no room for what comes again.
             if self.behaviour.overfills {
@@ -292,7 +292,7 @@ impl End {
                 Found::Bytes
             }
             Err(Error::Again) => Found::Nothing,
-            // What lies on the SAN does not follow.
+            // The bytes on the SAN do not follow.
             _ if is_before_turn => {
                 e.set(flag::RESET | flag::ANCHOR_ENDED);
                 Found::End
@@ -345,7 +345,7 @@ impl End {
             return true;
         }
         if e.way_in() == WayIn::Tcp {
-            // Who sends on the SAN rings for it, and that says where to look.
+            // A thread that sends on the SAN rings for it, and the ring says where to look.
             return call(|kernel| kernel.is(self.number, Ready::Readable))
                 || e.peer().word.state().turned;
         }

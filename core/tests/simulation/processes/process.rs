@@ -21,7 +21,7 @@ pub(crate) struct Chances {
     pub(crate) pause: usize,
     /// Calls that may wait.
     pub(crate) blocking: usize,
-    /// Who waits for an answer gives up.
+    /// A process that waits for an answer gives up.
     pub(crate) give_up: usize,
     /// Calls by RDMA, if they are long.
     pub(crate) rdma: usize,

@@ -117,7 +117,7 @@ impl LocalPair {
         if let Some(channel) = self.running() {
             self.take_messages(progress, channel);
         }
-        // What was found there may have ended the queue pair. The peer then relies on it that nothing begins (M2).
+        // The engine may have ended the queue pair for something that it found there. The peer then relies on it that nothing begins (M2).
         if let Some(channel) = self.running() {
             self.issue(progress, channel);
         }
@@ -145,7 +145,7 @@ impl LocalPair {
         }
     }
 
-    /// Ends the queue pair: every request, and what the peer can reach (M2). What the peer sent before still arrives
+    /// Ends the queue pair: every request, and what the peer can reach (M2). Earlier messages of the peer still arrive
     /// where a buffer is posted. This takes no lock, and waits for a moment at most.
     pub(super) fn end(&self) {
         if self.is_inherited() {

@@ -274,7 +274,7 @@ mod tests {
         assert!(!w.close(false));
         assert!(w.close(true));
         assert_eq!(write(&w, &p, m, &[8; 4]), Err(Refusal::NotRegistered));
-        // Whatever the word is made to say.
+        // The word may say anything.
         w.state.store(u64::MAX, Ordering::Relaxed);
         assert!(w.close(false));
     }
