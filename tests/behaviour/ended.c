@@ -448,14 +448,16 @@ SAN_CASE(message_flags_say_cloexec) {
 }
 
 /* The reset is told, as it is to a receive that wants bytes, and told once. */
-SAN_CASE(no_bytes_from_a_reset) {
-  struct pair p = open_pair(V4);
+static void wants_no_bytes(struct pair p) {
   close_reset(p.client);
   wait_for(p.server, POLLERR);
   ERR(recv(p.server, (char[1]){0}, 0, 0), ECONNRESET);
   EQ(recv(p.server, (char[1]){0}, 0, 0), 0);
   SYS(close(p.server));
 }
+SAN_CASE(no_bytes_from_a_reset) { wants_no_bytes(open_pair(V4)); }
+CASE(no_bytes_from_a_reset_of_a_sender) { wants_no_bytes(open_sender()); }
+CASE(no_bytes_from_a_reset_of_a_receiver) { wants_no_bytes(open_receiver()); }
 
 /* It tells the end when both directions are shut, and the reset when the close follows, for something was not read. */
 static void shuts_and_closes(int fd) {

@@ -234,9 +234,11 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
             to.with_pieces(most_here, |pieces| net::receive_into(stream.anchor, pieces, flags))
         }
     };
+    // A call that wants no byte gets none where bytes are, too.
+    let is_end = || to.remaining() > 0 || net::unread(stream.anchor) == Some(0);
     match received {
-        Ok(0) if to.remaining() > 0 && is_deaf => Taken::Nothing,
-        Ok(0) if to.remaining() > 0 => Taken::End(0),
+        Ok(0) if is_end() && is_deaf => Taken::Nothing,
+        Ok(0) if is_end() => Taken::End(0),
         Ok(n) => {
             to.skip(n);
             if take != Take::Peek {

@@ -261,7 +261,12 @@ impl<'a> Receiving<'a, '_> {
     #[cold]
     fn may_take_none(&self) -> bool {
         let stream = self.stream;
-        ready::poll_readable(stream) && (stream.has_data() || !stream.endpoint.has(flag::RESET))
+        if !stream.endpoint.has(flag::RESET) {
+            return ready::poll_readable(stream);
+        }
+        // The next message may have no data.
+        let held = stream.lock_receive();
+        held.is_ok() && stream.absorb().is_ok() && stream.peek_readable() == Some(true)
     }
 
     /// Looks at what the kernel has behind what lies in the segment.
