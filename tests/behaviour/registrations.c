@@ -82,6 +82,57 @@ static void moves_without_copy(bool both) {
 CASE(a_closed_copy_that_moves) { moves_without_copy(false); }
 CASE(a_closed_copy_that_moves_beside_another) { moves_without_copy(true); }
 
+/* ---- two descriptors of one connection in one set -------------------------------------------------- */
+
+/* Answers after a pause, so that its peer sleeps. */
+static void *answers_late(void *arg) {
+  int fd = (int)(intptr_t)arg;
+  char byte;
+  while (SYS(recv(fd, &byte, 1, 0)) == 1) usleep(300), put(fd, "y");
+  return NULL;
+}
+static void exchanges(int fd, int set, uint64_t data) {
+  for (int i = 0; i < 20; i++) put(fd, "x"), only(set, HANG_MS, data, EPOLLIN), get(fd, "y");
+}
+static void change(int set, int operation, int fd, uint64_t data, uint32_t how) {
+  struct epoll_event event = {.events = EPOLLIN | how, .data.u64 = data};
+  SYS(epoll_ctl(set, operation, fd, &event));
+}
+/* Whichever goes, the other is woken. */
+static void one_of_two_goes(uint32_t how) {
+  struct pair p = open_pair(V4);
+  pthread_t peer = start_thread(answers_late, (void *)(intptr_t)p.client);
+  int copy = SYS(dup(p.server)), set = make_set(p.server, EPOLLIN | how, 7);
+  exchanges(p.server, set, 7);
+  for (int round = 0; round < 3; round++) {
+    change(set, EPOLL_CTL_ADD, copy, 8, how);
+    change(set, EPOLL_CTL_DEL, p.server, 0, 0);
+    exchanges(p.server, set, 8);
+    change(set, EPOLL_CTL_ADD, p.server, 7, how);
+    change(set, EPOLL_CTL_DEL, copy, 0, 0);
+    exchanges(copy, set, 7);
+    /* Nobody waits for what is not there. */
+    change(set, EPOLL_CTL_DEL, p.server, 0, 0);
+    put(p.server, "x");
+    EQ(epoll_wait(set, &(struct epoll_event){0}, 1, 5), 0);
+    get(p.server, "y");
+    change(set, EPOLL_CTL_ADD, copy, 8, how);
+    exchanges(p.server, set, 8);
+    change(set, EPOLL_CTL_DEL, copy, 0, 0);
+    change(set, EPOLL_CTL_ADD, p.server, 7, how);
+    exchanges(p.server, set, 7);
+  }
+  change(set, EPOLL_CTL_ADD, copy, 8, how);
+  change(set, EPOLL_CTL_DEL, p.server, 0, 0);
+  SYS(close(p.server));
+  exchanges(copy, set, 8);
+  SYS(shutdown(copy, SHUT_WR));
+  end_thread(peer);
+  SYS(close(copy));
+}
+SAN_CASE(one_of_two_descriptors_goes) { one_of_two_goes(0); }
+SAN_CASE(one_of_two_descriptors_goes_by_edges) { one_of_two_goes(EPOLLET); }
+
 /* ---- SO_RCVLOWAT -------------------------------------------------------------------------------------- */
 
 enum { LOW = 100 };

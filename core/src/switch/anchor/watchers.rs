@@ -173,7 +173,12 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
 /// Takes a registration out of the shadow set.
 pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
-    registration.unwatch_bell(shadow);
+    if registration.unwatch_bell(shadow)
+        && registration.socket.watch_count.load(Ordering::Relaxed) > 0
+    {
+        // Not where the caller takes all of them out.
+        set.with(|inner| inner.pass_bell_on(shadow, registration.socket));
+    }
     // Its number may be another file's by now, which is to stay there.
     if registration.in_shadow && shadow >= 0 && registration.has_descriptor() {
         let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);

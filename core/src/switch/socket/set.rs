@@ -137,6 +137,20 @@ impl Inner {
         }
     }
 
+    /// A registration took the socket's bell out of the shadow set. Another one by another descriptor of the same socket puts
+    /// the bell there again, or nothing would ring for it.
+    #[cold]
+    pub(in crate::switch) fn pass_bell_on(&mut self, shadow: Fd, socket: &Socket) {
+        let of_socket = |slot: &Option<Registration>| {
+            slot.as_ref().is_some_and(|r| r.in_shadow && std::ptr::eq(r.socket, socket))
+        };
+        let Some(index) = self.registrations.iter().position(of_socket) else { return };
+        if let Some(r) = &mut self.registrations[index] {
+            r.watch_bell(shadow, index as u32);
+        }
+        self.make_hot(index as u32);
+    }
+
     /// Takes a registration out of the books.
     pub(in crate::switch) fn take(&mut self, index: u32) -> Option<Registration> {
         let taken = self.registrations.get_mut(index as usize)?.take()?;
@@ -387,12 +401,13 @@ impl Registration {
         }
     }
 
-    /// Takes it out.
-    pub(in crate::switch) fn unwatch_bell(&mut self, shadow: Fd) {
-        if let Some(bell) = self.bell().filter(|_| self.bell_in_shadow) {
+    /// Takes it out; true if this registration had put it there.
+    pub(in crate::switch) fn unwatch_bell(&mut self, shadow: Fd) -> bool {
+        let had_it = std::mem::replace(&mut self.bell_in_shadow, false);
+        if let Some(bell) = self.bell().filter(|_| had_it) {
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, bell, 0, 0);
         }
-        self.bell_in_shadow = false;
+        had_it
     }
 
     /// Nothing was reported of the session that begins.

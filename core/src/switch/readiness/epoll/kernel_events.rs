@@ -194,7 +194,9 @@ fn note_ring(inner: &mut Inner, shadow: Fd, event: &libc::epoll_event, at: u64) 
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
             r.in_shadow = false;
         }
-        r.unwatch_bell(shadow);
+        if r.unwatch_bell(shadow) && socket.watch_count.load(Ordering::Relaxed) > 1 {
+            inner.pass_bell_on(shadow, socket);
+        }
     }
     inner.make_hot(index);
     let Some(stream) = socket.stream() else { return true };
