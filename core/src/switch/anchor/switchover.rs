@@ -234,8 +234,9 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
             to.with_pieces(most_here, |pieces| net::receive_into(stream.anchor, pieces, flags))
         }
     };
-    // A call that wants no byte gets none where bytes are, too.
-    let is_end = || to.remaining() > 0 || net::unread(stream.anchor) == Some(0);
+    // A call that wants no byte gets none where bytes are, too, and the kernel does not count bytes behind an urgent one.
+    let has_none = || net::unread(stream.anchor) == Some(0) && !net::is_at_mark(stream.anchor);
+    let is_end = || to.remaining() > 0 || has_none();
     match received {
         Ok(0) if is_end() && is_deaf => Taken::Nothing,
         Ok(0) if is_end() => Taken::End(0),

@@ -176,7 +176,7 @@ pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration
     if registration.unwatch_bell(shadow)
         && registration.socket.watch_count.load(Ordering::Relaxed) > 0
     {
-        // Not where the caller takes all of them out.
+        // A caller that holds the set's lock takes all of them out: this does nothing there.
         set.with(|inner| inner.pass_bell_on(shadow, registration.socket));
     }
     // Its number may be another file's by now, which is to stay there.

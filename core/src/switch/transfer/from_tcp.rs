@@ -73,7 +73,8 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
-            // This end knows of the reset already. Bytes in the segment would have come before it.
+            // This end knows of the reset already. The kernel may not: TCP_USER_TIMEOUT ends a connection here. Bytes in the
+            // segment would have come before the reset.
             Taken::Nothing | Taken::End(_) | Taken::Cut(_)
                 if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) =>
             {
