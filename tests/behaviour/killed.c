@@ -142,3 +142,63 @@ static void child_killed(void) { without_relative(false); }
 BT_REGISTER(child_killed, "child_that_had_it_on_tcp", child_killed, BT_SAN)
 static void middle_killed(void) { without_relative(true); }
 BT_REGISTER(middle_killed, "parent_that_had_it_on_tcp", middle_killed, BT_SAN)
+
+/* ---- before it sends again -------------------------------------------------------------------- */
+
+/* A connection of this process whose peer has sent "last words", and is killed at this moment. The more memory it has, the later
+ * the kernel comes to its socket. */
+static int left_by_the_killed(pid_t *peer, size_t memory) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  if ((*peer = start_child()) == 0) {
+    int fd = dial(&target);
+    SYS(close(listener));
+    for (int i = 0; i < 100; i++) get(fd, "ping"), put(fd, "pong");
+    char *held = malloc(memory + 1);
+    memset(held, 1, memory + 1);
+    put(fd, "last words");
+    step_done(0);
+    for (;;) pause();
+  }
+  int fd = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  for (int i = 0; i < 100; i++) put(fd, "ping"), get(fd, "pong");
+  step_wait(0);
+  wait_for(fd, POLLIN);
+  SYS(kill(*peer, SIGKILL));
+  return fd;
+}
+/* A connection whose peer is gone by then is no stream (docs/limitations.md): nothing is lost by that. */
+static void as_stream(int fd) {
+  char all[16];
+  FILE *stream = fdopen(fd, "r");
+  if (!stream) {
+    EQ(errno, EOPNOTSUPP);
+    get(fd, "last words");
+    EQ(SYS(recv(fd, all, sizeof all, 0)), 0);
+    SYS(close(fd));
+    return;
+  }
+  EQ(fread(all, 1, sizeof all, stream), 10);
+  EQ(memcmp(all, "last words", 10), 0);
+  EQ(fclose(stream), 0);
+}
+static void by_a_program(int fd) {
+  pid_t child = start_child();
+  if (child == 0) {
+    SYS(dup2(fd, 0));
+    execlp("sh", "sh", "-c", "test \"$(cat)\" = 'last words'", NULL);
+    _exit(127);
+  }
+  SYS(close(fd));
+  end_child(child);
+}
+static void just_before(void (*read_all)(int)) {
+  for (int i = 0; i < 40; i++) {
+    pid_t peer;
+    read_all(left_by_the_killed(&peer, (size_t)i << 18));
+    SYS(waitpid(peer, NULL, 0));
+  }
+}
+SAN_CASE(a_sender_just_before_its_peer_takes_a_stream) { just_before(as_stream); }
+SAN_CASE(a_sender_just_before_its_peer_executes) { just_before(by_a_program); }

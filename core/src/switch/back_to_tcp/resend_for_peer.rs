@@ -14,10 +14,11 @@ use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
 use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
-use crate::switch::socket::Socket;
+use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
+use crate::sys::closing::Lent;
 use crate::sys::thread::own_tid;
-use crate::sys::{closing, file, net, process, sock_diag, sockets_of, time, Errno, Fd};
+use crate::sys::{file, net, process, sock_diag, sockets_of, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -28,30 +29,79 @@ const MOMENT: u64 = 2_000_000;
 const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
+/// The peers' sockets, of this process until what it recalls is sent: a peer that is killed meanwhile leaves the kernel's
+/// connection open.
+#[derive(Default)]
+pub(in crate::switch) struct PeerSockets(SmallVec<[(Identity, Lent); 4]>);
+
+/// The [identity](file::identity) of this end's socket.
+type Identity = (u64, u64);
+
+impl PeerSockets {
+    /// Before the recall: of the connections where something is unread, or that end. Each socket comes with a descriptor of it.
+    pub(in crate::switch) fn of<'a>(connections: impl Iterator<Item = (&'a Socket, Fd)>) -> Self {
+        let mut found = Self::default();
+        let on_san = connections.filter(|(socket, _)| socket.phase() == phase::SAN);
+        for (stream, anchor) in on_san.filter_map(|(s, anchor)| Some((s.stream()?, anchor))) {
+            if needs_peer(&stream) && is_unread(&stream) {
+                found.0.extend(lend(anchor));
+            }
+        }
+        found
+    }
+
+    fn find(&self, anchor: Fd) -> Option<Fd> {
+        let identity = file::identity(anchor).ok()?;
+        self.0.iter().find(|(of, _)| *of == identity).map(|(_, lent)| lent.fd())
+    }
+}
+
+impl Drop for PeerSockets {
+    fn drop(&mut self) {
+        let _structure = no_fork();
+        self.0.clear();
+    }
+}
+
+/// While this is there, no fork child comes to be: it would have the peer's socket.
+fn no_fork() -> Option<Structure> {
+    (!process::is_borrowed()).then(Structure::lock)
+}
+
 /// After connections went back for a program that cannot read from the segment: sees to it that what was unread comes.
 /// Each socket comes with a descriptor of it.
-pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
+pub(in crate::switch) fn ensure_resent<'a>(
+    returned: impl Iterator<Item = (&'a Socket, Fd)>,
+    mut lent: PeerSockets,
+) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
-        .filter(|(stream, _)| stream.endpoint.has(flag::PEER_IN_SIGHT) && look_for_rest(stream))
+        .filter(|(stream, _)| needs_peer(stream) && look_for_rest(stream))
         .map(|(stream, anchor)| Due { stream, anchor })
         .collect();
     let started = time::now();
     while !due.is_empty() {
         time::sleep(NAP);
         let passed = time::now() - started;
-        due.retain(|one| one.go_on(passed));
+        due.retain(|one| one.go_on(passed, &mut lent));
     }
+}
+
+/// True if the peer is another process, which the kernel may let this one reach.
+fn needs_peer(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::PEER_IN_SIGHT)
+}
+
+/// True if something lies here that nobody read, or the stream ends.
+fn is_unread(stream: &Stream) -> bool {
+    let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
+    unread || stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
 }
 
 /// True if the peer has to send again what lies here, or its end, and has not looked yet.
 fn look_for_rest(stream: &Stream) -> bool {
-    let sending = &stream.peer().sending.0;
-    let is_more = || {
-        let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
-        unread || sending.finished.load(Acquire) & FINISHED != 0
-    };
-    is_recalled(stream) && !sending.direction.state().replayed && is_more()
+    let is_replayed = || stream.peer().sending.0.direction.state().replayed;
+    is_recalled(stream) && !is_replayed() && is_unread(stream)
 }
 
 /// True if the peer was asked to send again, and has not come to it.
@@ -68,26 +118,27 @@ struct Due<'a> {
 
 impl Due<'_> {
     /// Does what is due after so long (ns). True if there is more.
-    fn go_on(&self, passed: u64) -> bool {
+    fn go_on(&self, passed: u64, lent: &mut PeerSockets) -> bool {
         if !is_recalled(&self.stream) {
             return false;
         }
         if passed < MOMENT {
             return true;
         }
-        match self.send() {
+        match self.send(lent) {
             Some(Resent::Unknown | Resent::Part) => passed < ATTEMPTS_END,
             Some(Resent::All) | None => false,
         }
     }
 
     /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
-    fn send(&self) -> Option<Resent> {
-        // A fork child must not get the peer's socket.
-        let _structure = (!process::is_borrowed()).then(Structure::lock);
-        let theirs = socket_of_peer(self.anchor)?;
+    fn send(&self, lent: &mut PeerSockets) -> Option<Resent> {
+        if lent.find(self.anchor).is_none() {
+            // What it sent came after the recall began.
+            lent.0.extend(lend(self.anchor));
+        }
+        let theirs = lent.find(self.anchor)?;
         let sent = send_over(&self.stream, theirs);
-        closing::lent(theirs);
         if sent != Resent::Unknown {
             log::info!("fd {}: sent in the peer's stead", self.anchor);
         }
@@ -137,25 +188,25 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     Resent::All
 }
 
-/// The other end of the connection, which a process with this library has open; ours to close. `None` also where the
+/// The other end of the connection, which a process with this library has open. `None` also where the
 /// kernel does not count what is sent there.
-fn socket_of_peer(anchor: Fd) -> Option<Fd> {
+fn lend(anchor: Fd) -> Option<(Identity, Lent)> {
+    let of = file::identity(anchor).ok()?;
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
     let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
-    let identity = (file::identity(anchor).ok()?.0, u64::from(inode));
+    let identity = (of.0, u64::from(inode));
     let lent_by = |pid| {
-        let fd = process::descriptor_of(pid, sockets_of::socket_in(pid, identity.1)?).ok()?;
+        let number = sockets_of::socket_in(pid, identity.1)?;
+        let _structure = no_fork();
+        let fd = process::descriptor_of(pid, number).ok()?;
         // It may be another file's number by now.
-        let is_it = || file::is_socket(fd) && file::identity(fd) == Ok(identity);
-        (is_it() && net::bytes_written(fd).is_some()).then_some(fd).or_else(|| {
-            closing::lent(fd);
-            None
-        })
+        let is_it = |fd| file::is_socket(fd) && file::identity(fd) == Ok(identity);
+        Lent::new(fd, |fd| is_it(fd) && net::bytes_written(fd).is_some())
     };
     let mut found = None;
-    registry::each_published(|pid| found = found.or_else(|| lent_by(pid)));
-    found
+    registry::each_published(|pid| found = found.take().or_else(|| lent_by(pid)));
+    Some((of, found?))
 }
 
 /// Before this end sends anything over TCP: false while the peer sends in its stead. Where the peer died in that this end takes

@@ -6,7 +6,7 @@ use crate::reason::Reason;
 use crate::registry::Provider;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::recall;
-use crate::switch::back_to_tcp::resend_for_peer;
+use crate::switch::back_to_tcp::resend_for_peer::{self, PeerSockets};
 use crate::switch::endpoint::flag;
 use crate::switch::policy;
 use crate::switch::setup;
@@ -48,7 +48,7 @@ fn bring_each_back(fds: &[Fd], why: Reason, wait: WaitForRoom, nonblocking: Wait
     if found.is_empty() {
         return true;
     }
-    recall_all(found.iter().map(|(socket, fd)| (socket, *fd)), why);
+    let lent = recall_all(found.iter().map(|(socket, fd)| (socket, *fd)), why);
     let wait_for = |socket: &Pinned| {
         let blocks = socket.stream().is_none_or(|stream| !stream.endpoint.has(flag::NONBLOCK));
         if blocks {
@@ -62,7 +62,7 @@ fn bring_each_back(fds: &[Fd], why: Reason, wait: WaitForRoom, nonblocking: Wait
         .iter()
         .fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait_for(socket)) && all);
     Ours::collect().follow();
-    resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)), lent);
     // Where the peer, or the helper, began the return, it is noted as one after which it may come again.
     found.iter().for_each(|(socket, _)| setup::stay_on_tcp(socket, why));
     given
@@ -137,27 +137,32 @@ pub fn same_pids_after_all() {
     policy::stay_on_tcp(false);
 }
 
-/// All of them, each under this number, before any goes back: both ends of a connection may be among them.
-pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = (&'a Pinned, Fd)>, why: Reason) {
+/// All of them, each under this number, before any goes back: both ends of a connection may be among them. The peers'
+/// sockets are for [`resend_for_peer::ensure_resent`].
+pub(super) fn recall_all<'a>(
+    sockets: impl Iterator<Item = (&'a Pinned, Fd)> + Clone,
+    why: Reason,
+) -> PeerSockets {
+    let lent = PeerSockets::of(sockets.clone().map(|(socket, anchor)| (socket.get(), anchor)));
     for (socket, anchor) in sockets {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
             recall::recall_unread(socket, &stream.over(anchor), why);
         }
     }
+    lent
 }
 
 fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
     let connections =
         || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.phase() != phase::LISTENER);
-    recall_all(connections().map(|socket| (socket, socket.anchor())), why);
+    let lent = recall_all(connections().map(|socket| (socket, socket.anchor())), why);
     for socket in connections() {
         bring_back(socket, socket.anchor(), why, wait);
     }
     ours.follow();
-    resend_for_peer::ensure_resent(
-        ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())),
-    );
+    let returned = ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor()));
+    resend_for_peer::ensure_resent(returned, lent);
     ours
 }
 

@@ -73,7 +73,7 @@ pub fn before_exec(way: ExecWay) -> Exec {
         return exec;
     }
     let found = Found::of(&ours, &inherited);
-    recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
+    let lent = recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
     let until = time::now() + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
@@ -89,7 +89,7 @@ pub fn before_exec(way: ExecWay) -> Exec {
         exec.give_up(&ours, &found);
     }
     ours.follow();
-    resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
+    resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)), lent);
     for one in &found {
         let has_lost = |stream: Stream| substitute::look_for_loss(one.here, &stream);
         let is_kept_whole = exec.is_seen_to(one.here)
