@@ -501,3 +501,35 @@ static void forbidden_here(int fd) {
 }
 /* Refused to one end alone: messages carry everything. */
 PROCESS_ENDS(copies_forbidden, forbidden_here, mirrored)
+
+/* The kernel moves as much at once as is there and as the pipe has room for. */
+static void splice_all_there_is(int fd) {
+  static uint8_t bytes[20000];
+  int pipes[2];
+  SYS(pipe(pipes));
+  recv_pattern(fd, 0, 1);
+  step_done(0);
+  step_wait(1);
+  EQ(SYS(splice(fd, NULL, pipes[1], NULL, sizeof bytes, 0)), 16749);
+  EQ(SYS(read(pipes[0], bytes, sizeof bytes)), 16749);
+  check_pattern(bytes, 1, 16749);
+}
+CASE(splice_of_more_than_a_piece) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t child = start_child();
+  if (child == 0) {
+    SYS(close(listener));
+    splice_all_there_is(dial(&target));
+    _exit(0);
+  }
+  int fd = SYS(accept(listener, NULL, NULL));
+  send_pattern(fd, 0, 16000);
+  step_wait(0);
+  /* Time to move. */
+  sleep_ms(50);
+  send_pattern(fd, 16000, 750);
+  step_done(1);
+  end_child(child);
+  SYS(close(listener)), SYS(close(fd));
+}

@@ -2,6 +2,7 @@
 
 use crate::switch::buffers::Buffers;
 use crate::switch::outcome::Outcome;
+use crate::switch::readiness::events;
 use crate::switch::setup;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::Socket;
@@ -95,7 +96,8 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     let first = splice_piece(socket, pipe, &mut bytes[..count.min(most)], 0, flags);
     let Outcome::Done(Ok(mut all)) = first else { return first };
     let mut was_whole = all == count.min(most);
-    let has_data = || socket.stream().is_some_and(|stream| stream.has_data());
+    // A receive of what is not there would take an error, of which the program's next call has to learn.
+    let has_data = || socket.stream().is_some_and(|stream| events::available(&stream) > 0);
     // As the kernel: what is there and fits, without a wait.
     while was_whole && all < count && has_data() {
         let piece = &mut bytes[..(count - all).min(most)];
