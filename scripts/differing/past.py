@@ -39,7 +39,7 @@ class Past:
         self.done = [program.steps[number] for number in these if native[number] == "0"]
         # A stream's reader is the step behind it.
         streams = [number for number in these if program.steps[number].name == "wstream"]
-        self.unread = [program.steps[number] for number in streams if native[number + 1:number + 2] in (["busy"], ["no actor"])]
+        self.unread = [program.steps[number] for number in streams if native[number + 1:number + 2] in (["busy"], ["no actor"], ["in use"])]
         self.connections_of = self.followed()
 
     def followed(self):
