@@ -175,6 +175,25 @@ MIXED_CASE(both_ends_over_datagrams) {
   SYS(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends));
   pass_both_ends(ends);
 }
+/* TCP takes what comes after an end has shut its receiving direction down, so that goes over TCP as well. */
+MIXED_CASE(one_end_after_the_other_behind_a_shutdown) {
+  struct pair p = open_pair(V4);
+  int ends[2];
+  socket_pair(ends);
+  exercise(p.client, p.server);
+  SYS(shutdown(p.client, SHUT_RD));
+  send_pattern(p.server, 0, 3000);
+  /* A receive does not wait for it. */
+  for (int there = 0; there < 3000;) SYS(ioctl(p.client, FIONREAD, &there));
+  recv_pattern(p.client, 0, 1);
+  pass(ends[0], p.server), SYS(close(p.server)), p.server = take(ends[1]);
+  pass(ends[0], p.client), SYS(close(p.client)), p.client = take(ends[1]);
+  for (int there = 0; there < 2999;) SYS(ioctl(p.client, FIONREAD, &there));
+  recv_pattern(p.client, 1, 2999);
+  put(p.client, "the other way"), get(p.server, "the other way");
+  close_pair(&p);
+  SYS(close(ends[0])), SYS(close(ends[1]));
+}
 /* Nobody ever takes it: it ends when the message does. */
 MIXED_CASE(nobody_takes_it) {
   struct pair p = open_pair(V4);

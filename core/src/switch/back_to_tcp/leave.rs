@@ -4,7 +4,7 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
-use crate::provider::shm::{CLOSED, READ_SHUT, RETURNED};
+use crate::provider::shm::{CLOSED, FINISHED, READ_SHUT, RETURNED};
 use crate::reason::Reason;
 use crate::session::{DirectionState, OutEvent, WayOut};
 use crate::switch::anchor::returning;
@@ -115,8 +115,9 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
 fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
-    // Its kernel answers with a reset what comes after it shut that direction down.
-    let refuses = stream.peer().sending.0.finished.load(Relaxed) & READ_SHUT != 0;
+    // Its kernel answers with a reset what comes after it shut both directions down.
+    const BOTH: u32 = FINISHED | READ_SHUT;
+    let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH == BOTH;
     let may = stream.fabric.is_none() && e.state().among(SHUT) != SHUT && !refuses;
     if !may || stream.peer_consumed_all() {
         return false;
