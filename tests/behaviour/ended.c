@@ -1,5 +1,6 @@
 /* What an end says after its connection ended, in every way and order: which events, errors, state and peer it has. */
 #include "bt.h"
+#include <sys/eventfd.h>
 
 #include <stdarg.h>
 #include <sys/sendfile.h>
@@ -265,14 +266,6 @@ static void *ended_on_closed(void *fd) {
   EQ(recv((int)(intptr_t)fd, &byte, 1, 0), 0);
   return NULL;
 }
-static void closed_then_ended(struct pair p) {
-  pthread_t thread = closed_asleep(ended_on_closed, p);
-  SYS(close(p.client));
-  end_thread(thread);
-}
-SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
-CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_sender()); }
-
 static void *receives_what_is_right(void *fd) {
   char byte;
   bt_shared->value[0] = gettid();
@@ -280,6 +273,27 @@ static void *receives_what_is_right(void *fd) {
   EQ(byte, 'r');
   return NULL;
 }
+static void closed_then_ended(struct pair p) {
+  pthread_t thread = closed_asleep(ended_on_closed, p);
+  SYS(close(p.client));
+  end_thread(thread);
+}
+SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
+CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_sender()); }
+/* And the number is another file's, of which nothing comes: the call sleeps on the connection all the same. */
+static void replaced_then(struct pair p, bool by_end) {
+  int other = SYS(eventfd(0, 0));
+  pthread_t thread = closed_asleep(by_end ? ended_on_closed : receives_what_is_right, p);
+  EQ(SYS(dup2(other, p.server)), p.server);
+  if (!by_end) put(p.client, "right!");
+  SYS(close(p.client));
+  end_thread(thread);
+  SYS(close(other)), SYS(close(p.server));
+}
+SAN_CASE(end_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), true); }
+CASE(end_of_a_sender_after_another_file_came_to_the_number) { replaced_then(open_sender(), true); }
+SAN_CASE(bytes_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), false); }
+
 /* A thread waits; another one puts another connection at the number; then the first one goes back to TCP. */
 MIXED_CASE(another_connection_at_the_number) {
   struct pair p = open_pair(V4), other = open_pair(V4);
