@@ -229,6 +229,59 @@ SAN_CASE(kernel_knows_of_a_broken_pipe) {
   SYS(close(p.server));
 }
 
+/* A peer that has shut both directions down closes, or exits, with something unread: TCP resets, and a set that is asleep hears. */
+static void *resets(void *fd) {
+  sleep_ms(50);
+  SYS(close((int)(intptr_t)fd));
+  return NULL;
+}
+static void reset_asleep(uint32_t events) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  exercise(p.client, p.server);
+  send_pattern(p.client, 0, 3000);
+  SYS(shutdown(p.server, SHUT_RDWR));
+  struct epoll_event event = {.events = events};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &event));
+  while (SYS(epoll_wait(set, &event, 1, 50)) == 1) CHECK(!(event.events & EPOLLERR));
+  pthread_t thread = start_thread(resets, (void *)(intptr_t)p.server);
+  EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  EQ(event.events, (events & ~EPOLLET) | EPOLLERR | EPOLLHUP);
+  end_thread(thread);
+  SYS(close(p.client)), SYS(close(set));
+}
+SAN_CASE(a_reset_behind_both_shutdowns_wakes_a_set) { reset_asleep(0); }
+SAN_CASE(a_reset_behind_both_shutdowns_makes_an_edge) { reset_asleep(EPOLLIN | EPOLLRDHUP | EPOLLET); }
+SAN_CASE(an_exit_behind_both_shutdowns_wakes_a_set) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t child = start_child();
+  if (child == 0) {
+    SYS(close(listener));
+    int fd = dial(&target);
+    for (int i = 0; i < 50; i++) get(fd, "ping"), put(fd, "pong");
+    step_wait(0);
+    SYS(shutdown(fd, SHUT_RDWR));
+    step_done(1);
+    step_wait(2);
+    sleep_ms(50);
+    exit(0);
+  }
+  int fd = SYS(accept(listener, NULL, NULL)), set = SYS(epoll_create1(0));
+  for (int i = 0; i < 50; i++) put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, 3000);
+  step_done(0);
+  step_wait(1);
+  struct epoll_event event = {.events = 0};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  EQ(SYS(epoll_wait(set, &event, 1, 50)), 0);
+  step_done(2);
+  EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  EQ(event.events, EPOLLERR | EPOLLHUP);
+  end_child(child);
+  SYS(close(fd)), SYS(close(set)), SYS(close(listener));
+}
+
 /* ---- other threads, and processes that are killed ------------------------------------------- */
 
 static void nothing(int number) { (void)number; }

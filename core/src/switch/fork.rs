@@ -3,7 +3,6 @@
 //! This module calls each room's own part of that, in order. It does not know what is in a socket.
 
 use crate::fabric;
-use crate::provider::shm::CLOSED;
 use crate::registry;
 use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
@@ -138,7 +137,7 @@ pub fn exiting() {
         }
         // A peer that does not sleep asks the kernel at its next call.
         stream.tell_actions();
-        stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+        stream.say_closed();
     });
     fabric::exiting();
 }

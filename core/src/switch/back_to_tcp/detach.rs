@@ -201,8 +201,7 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if closed.recalled && finish_sending(socket, stream) {
         return true;
     }
-    let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
-    if stream.endpoint.way_out() == WayOut::Left && unread() {
+    if stream.endpoint.way_out() == WayOut::Left && stream.has_unread() {
         // As TCP does where the kernel knows of the bytes.
         let _ = net::reset_at_close(socket.anchor());
     }

@@ -94,8 +94,7 @@ fn needs_peer(stream: &Stream) -> bool {
 
 /// True if something lies here that nobody read, or the stream ends.
 fn is_unread(stream: &Stream) -> bool {
-    let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
-    unread || stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
+    stream.has_unread() || stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
 }
 
 /// True if the peer has to send again what lies here, or its end, and has not looked yet.

@@ -1,7 +1,6 @@
 //! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last descriptor of a socket ends
 //! its connection.
 
-use crate::provider::shm::CLOSED;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{detach, limits};
@@ -222,7 +221,7 @@ fn last_close(socket: &Socket) {
     counters.read.signal();
     counters.write.signal();
     stream.tell_actions();
-    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    stream.say_closed();
 }
 
 /// The program made `to` another descriptor for `from`. The caller announced by [`closing`] what `to` was before.

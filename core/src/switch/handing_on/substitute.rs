@@ -27,7 +27,7 @@ fn is_over(anchor: Fd, stream: &Stream) -> bool {
 pub(super) fn look_for_loss(anchor: Fd, stream: &Stream) -> bool {
     stream.peer().sending.0.direction.state().recalled
         && is_over(anchor, stream)
-        && stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0))
+        && stream.has_unread()
 }
 
 /// Makes such an end, in the place of `anchor`. The caller closes it. The bytes that it brings stay unread here.

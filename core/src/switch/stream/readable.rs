@@ -63,6 +63,12 @@ impl Stream<'_> {
         (ahead, self.buffer_in().0.size() / 4 * 3)
     }
 
+    /// True if bytes, or what breaks the protocol, lie here unread. Takes the receive lock: false where that cannot be had.
+    #[cold]
+    pub(crate) fn has_unread(&self) -> bool {
+        self.lock_receive().is_ok_and(|_held| self.available() != Ok(0))
+    }
+
     /// Bytes that can be read (FIONREAD). Receive lock.
     pub(crate) fn available(&self) -> Result<u64, Broken> {
         let receive = &self.endpoint.receive;

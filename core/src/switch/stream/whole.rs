@@ -3,7 +3,9 @@
 
 use super::holding::Hold;
 use crate::fabric::Link;
-use crate::provider::shm::{MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span};
+use crate::provider::shm::{
+    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, CLOSED, FINISHED, READ_SHUT,
+};
 use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
 use crate::session::token::TokenTaken;
 use crate::session::{ProtocolError, HEADER_SIZE};
@@ -275,6 +277,16 @@ impl<'a> Stream<'a> {
         match self.fabric {
             Some(link) => link.event(),
             None => self.segment.bells().heard(),
+        }
+    }
+
+    /// Tells the peer, a process of this host, that the last descriptor of this end goes.
+    pub(in crate::switch) fn say_closed(&self) {
+        const BOTH: u32 = FINISHED | READ_SHUT;
+        let before = self.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+        if before & BOTH == BOTH && self.has_unread() {
+            // TCP resets at such a close. The kernel tells the peer nothing: it does not know of what is unread here.
+            self.segment.bells().ring();
         }
     }
 
