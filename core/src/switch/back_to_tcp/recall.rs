@@ -26,7 +26,8 @@ pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Re
     }
     // A peer that is gone sends nothing again.
     ends::look(socket, stream);
-    let is_read_out = !e.has(returning::OVER) && read_out(socket, stream, true);
+    let comes_again = !e.has(returning::OVER) && !is_refused(stream);
+    let is_read_out = comes_again && read_out(socket, stream, true);
     if is_read_out {
         // For the program that goes on with the connection.
         note_reason(stream, why);
@@ -128,9 +129,18 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     true
 }
 
+/// True if this end's kernel would answer with a reset what the peer sends again: this end shut both directions down.
+fn is_refused(stream: &Stream) -> bool {
+    const BOTH: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
+    stream.fabric.is_none() && stream.endpoint.state().among(BOTH) == BOTH && stream.has_unread()
+}
+
 /// True if a return has begun, or may begin later.
 fn is_under_way(stream: &Stream) -> bool {
     let state = stream.endpoint.state();
+    if !state.way_in().is_read_out() && is_refused(stream) {
+        return false;
+    }
     state.way_out() == WayOut::Left
         || state.way_in().is_read_out()
         || returning::may_begin_later(stream)
