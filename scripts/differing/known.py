@@ -76,6 +76,7 @@ PATTERNS = [
     ("passed-and-taken", r"epoll_ctl .*", "EEXIST", "0", "taken"),
     ("passed-and-taken", r"(poll|epoll_wait) .*", r".*err.*", r".*hup.*", "taken"),
     ("edge-of-room", r"epoll_wait .*", r".*", r".*", "room"),
+    ("edge-of-room", r"epoll_wait .*", r".*", r".*", "acked"),
     ("whole-through-a-stop", r"recv .*\bwaitall\b.*", r"blocked; .*: \d+", r"blocked; (never|.*: \d+)", "stopped"),
     ("killed-behind-both-shutdowns", r"send .*", "EPIPE", r"\d+", "shutkilled"),
     ("killed-behind-both-shutdowns", r"(poll|epoll_wait) .*", r".*hup.*", r".*", "shutkilled"),

@@ -151,6 +151,10 @@ class Past:
                 return True
         return False
 
+    def shut_sending(self, connection):
+        """Whether an end of it shut down the direction in which it sends."""
+        return any(step.name == "shutdown" and step.get("how") != "rd" for step in self.touching(connection, self.done))
+
     def any_with(self, connections, **values):
         """Whether a step on one of the connections has these values; a flag is one of several."""
         has = lambda step, key, value: value in step.get(key, "").split(",")
