@@ -334,18 +334,23 @@ static void closed_then_ended(struct pair p) {
 SAN_CASE(end_after_another_thread_closed) { closed_then_ended(open_pair(V4)); }
 CASE(end_after_another_thread_closed_a_sender) { closed_then_ended(open_sender()); }
 /* And the number is another file's, of which nothing comes: the call sleeps on the connection all the same. */
-static void replaced_then(struct pair p, bool by_end) {
+enum { BY_CLOSE, BY_SHUTDOWN, BY_BYTES };
+static void replaced_then(struct pair p, int how) {
   int other = SYS(eventfd(0, 0));
-  pthread_t thread = closed_asleep(by_end ? ended_on_closed : receives_what_is_right, p);
+  pthread_t thread = closed_asleep(how == BY_BYTES ? receives_what_is_right : ended_on_closed, p);
   EQ(SYS(dup2(other, p.server)), p.server);
-  if (!by_end) put(p.client, "right!");
-  SYS(close(p.client));
+  if (how == BY_BYTES) put(p.client, "right!");
+  if (how == BY_SHUTDOWN) SYS(shutdown(p.client, SHUT_WR));
+  if (how == BY_CLOSE) SYS(close(p.client));
   end_thread(thread);
+  if (how != BY_CLOSE) SYS(close(p.client));
   SYS(close(other)), SYS(close(p.server));
 }
-SAN_CASE(end_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), true); }
-CASE(end_of_a_sender_after_another_file_came_to_the_number) { replaced_then(open_sender(), true); }
-SAN_CASE(bytes_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), false); }
+SAN_CASE(close_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), BY_CLOSE); }
+SAN_CASE(shutdown_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), BY_SHUTDOWN); }
+SAN_CASE(bytes_after_another_file_came_to_the_number) { replaced_then(open_pair(V4), BY_BYTES); }
+CASE(close_of_a_sender_after_another_file_came_to_the_number) { replaced_then(open_sender(), BY_CLOSE); }
+CASE(shutdown_of_a_sender_after_another_file_came_to_the_number) { replaced_then(open_sender(), BY_SHUTDOWN); }
 
 /* A thread waits; another one puts another connection at the number; then the first one goes back to TCP. */
 MIXED_CASE(another_connection_at_the_number) {

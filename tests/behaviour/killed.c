@@ -200,5 +200,5 @@ static void just_before(void (*read_all)(int)) {
     SYS(waitpid(peer, NULL, 0));
   }
 }
-SAN_CASE(a_sender_just_before_its_peer_takes_a_stream) { just_before(as_stream); }
-SAN_CASE(a_sender_just_before_its_peer_executes) { just_before(by_a_program); }
+MIXED_CASE(a_sender_just_before_its_peer_takes_a_stream) { just_before(as_stream); }
+MIXED_CASE(a_sender_just_before_its_peer_executes) { just_before(by_a_program); }

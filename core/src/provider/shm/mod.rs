@@ -31,6 +31,8 @@ pub(crate) use refusal::Refusal;
 pub(crate) use registration::{MemoryRegistration, Right, THRESHOLD};
 pub(crate) use segment::{Part, Segment};
 pub(crate) use send_buffer::{Overrun, SendBuffer};
-pub(crate) use side::{Asked, SendingSide, Side, CLOSED, FAILED, FINISHED, READ_SHUT, RETURNED};
+pub(crate) use side::{
+    Asked, SendingSide, Side, CLOSED, DEAF, FAILED, FINISHED, READ_SHUT, RETURNED,
+};
 pub(crate) use slot::MessageSlot;
 pub(crate) use span::Span;

@@ -106,6 +106,8 @@ pub(crate) const READ_SHUT: u32 = 4;
 pub(crate) const RETURNED: u32 = 8;
 /// The fabric that led to the sender is broken (`fabric::Link`).
 pub(crate) const FAILED: u32 = 16;
+/// A call of the sender's goes on although its descriptor was closed: it may not hear of what TCP tells.
+pub(crate) const DEAF: u32 = 32;
 
 /// Published by the receiver of a direction.
 #[repr(C)]

@@ -4,10 +4,12 @@
 use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
+use crate::switch::anchor::refusal;
+use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::poll;
+use crate::sys::{net, poll};
 
 /// Looks whether a read would not wait: data, end, or error. `None`: a message has to be taken in to know.
 #[inline]
@@ -66,5 +68,33 @@ pub(in crate::switch) fn poll_writable(stream: &Stream) -> bool {
                 // A peer that shut both directions down before it closed is heard once, at the first send.
                 || ends::answers_with_reset(stream)
         }
+    }
+}
+
+/// Bytes to read (FIONREAD).
+pub(in crate::switch) fn available(stream: &Stream) -> u64 {
+    let count = |stream: &Stream| stream.available();
+    match stream.lock_receive() {
+        Ok(_held) if stream.endpoint.way_in().is_over_tcp() => {
+            let before = switchover::unread(stream);
+            match stream.endpoint.way_in().is_over_tcp() {
+                true if !switchover::look_for_rest(stream, before) => before,
+                true => before + count(stream).unwrap_or(0),
+                false => count(stream).unwrap_or(0),
+            }
+        }
+        Ok(_held) => {
+            let continues = returning::continues_over_tcp(stream);
+            let allowed = refusal::allowed(stream).unwrap_or(u64::MAX);
+            let bytes = count(stream).unwrap_or(0).min(allowed);
+            stream.note_seen(bytes);
+            match continues {
+                true if !net::is_at_mark(stream.anchor) => {
+                    bytes + net::unread(stream.anchor).unwrap_or(0)
+                }
+                _ => bytes,
+            }
+        }
+        Err(_) => 0,
     }
 }

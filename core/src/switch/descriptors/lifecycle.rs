@@ -172,8 +172,7 @@ fn leave_to_call(socket: &Socket, fd: Fd) -> bool {
     let _ = file::set_descriptor_flags(kept, libc::FD_CLOEXEC);
     socket.set_anchor(hidden::keep(kept));
     socket.is_closing.store(true, SeqCst);
-    // The call sleeps on a number that may soon be another file's.
-    stream.wake_own();
+    stream.say_deaf();
     true
 }
 

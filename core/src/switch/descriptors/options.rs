@@ -12,7 +12,6 @@ use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
 use crate::switch::option_table::{self, Topic};
-use crate::switch::readiness::events;
 use crate::switch::setup::{self, first_segment};
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
@@ -214,7 +213,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
         libc::FIONREAD if detach::look_after(&socket, &stream) => None,
         libc::FIONREAD => {
             wait::look_if_stale(&socket, &stream, time::ticks());
-            Some(clamp(events::available(&stream)))
+            Some(clamp(ready::available(&stream)))
         }
         libc::TIOCOUTQ if !switchover::has_turned(&stream) => None,
         libc::TIOCOUTQ => {

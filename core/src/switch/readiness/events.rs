@@ -3,14 +3,11 @@
 use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
-use crate::switch::anchor::refusal;
-use crate::switch::anchor::returning;
-use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
-use crate::sys::{net, poll};
+use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
@@ -78,36 +75,8 @@ fn enough_to_read(stream: &Stream) -> bool {
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
     // A sender without space can not send what is missing.
     low_water <= 1
-        || available(stream) >= low_water
+        || ready::available(stream) >= low_water
         || stream.peer().sending.0.stalled.load(Relaxed) != 0
-}
-
-/// Bytes to read (FIONREAD).
-pub(in crate::switch) fn available(stream: &Stream) -> u64 {
-    let count = |stream: &Stream| stream.available();
-    match stream.lock_receive() {
-        Ok(_held) if stream.endpoint.way_in().is_over_tcp() => {
-            let before = switchover::unread(stream);
-            match stream.endpoint.way_in().is_over_tcp() {
-                true if !switchover::look_for_rest(stream, before) => before,
-                true => before + count(stream).unwrap_or(0),
-                false => count(stream).unwrap_or(0),
-            }
-        }
-        Ok(_held) => {
-            let continues = returning::continues_over_tcp(stream);
-            let allowed = refusal::allowed(stream).unwrap_or(u64::MAX);
-            let bytes = count(stream).unwrap_or(0).min(allowed);
-            stream.note_seen(bytes);
-            match continues {
-                true if !net::is_at_mark(stream.anchor) => {
-                    bytes + net::unread(stream.anchor).unwrap_or(0)
-                }
-                _ => bytes,
-            }
-        }
-        Err(_) => 0,
-    }
 }
 
 /// Brings a socket's view of its anchor up to date with what the kernel reported.

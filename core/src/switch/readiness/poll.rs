@@ -251,10 +251,6 @@ impl Polled<'_> {
             slept
         };
         self.disarm();
-        if slept == Err(Errno(libc::EINTR)) && self.sockets.iter().any(PolledSocket::is_closed) {
-            // The kernel looks at all numbers once more, whatever ended the sleep.
-            return Ok(self.report() + self.report_closed());
-        }
         if slept? == 0 {
             self.sockets.iter_mut().for_each(PolledSocket::look_for_end);
             return Ok(0);
@@ -299,32 +295,19 @@ impl Polled<'_> {
 
     /// Fills in the readiness of all after a sleep; how many have some.
     fn report_slept(&mut self) -> usize {
-        let mut is_any_closed = false;
         for one in self.sockets.iter_mut() {
-            if one.is_closed() {
-                // The number may be another file's.
-                is_any_closed = true;
-                one.look();
-            } else {
-                one.note(self.work[one.at].revents);
-            }
+            one.note(self.work[one.at].revents);
         }
-        let n = self.report() + self.take_others();
-        if n == 0 && is_any_closed {
-            // Only the close rang, which ends no sleep of the kernel's.
-            return 0;
-        }
-        n + self.report_closed()
+        self.report() + self.report_closed() + self.take_others()
     }
 
     /// Fills in the SAN sockets that another thread closed during a sleep, as the kernel does once anything ends that; how many.
     fn report_closed(&mut self) -> usize {
         let mut n = 0;
-        for one in self.sockets.iter() {
-            let is_closed = self.work[one.at].revents & libc::POLLNVAL != 0 || one.is_closed();
-            let told = &mut self.fds[one.at];
-            if is_closed && told.revents == 0 {
-                told.revents = self.call.of_closed(told.events);
+        for at in self.sockets.iter().map(|one| one.at) {
+            let one = &mut self.fds[at];
+            if self.work[at].revents & libc::POLLNVAL != 0 && one.revents == 0 {
+                one.revents = self.call.of_closed(one.events);
                 n += 1;
             }
         }
@@ -351,12 +334,10 @@ impl Polled<'_> {
     /// event of the SAN that came before an event of the kernel's.
     #[inline]
     fn report_all(&mut self, ready: usize) -> Result<usize> {
-        let open = match self.report_others()? {
-            0 => ready,
-            others => others + self.report(),
-        };
-        let is_any_closed = self.sockets.iter().any(PolledSocket::is_closed);
-        Ok(open + if is_any_closed { self.report_closed() } else { 0 })
+        match self.report_others()? {
+            0 => Ok(ready),
+            others => Ok(others + self.report()),
+        }
     }
 
     /// Fills in the other descriptors' readiness, without waiting; how many have some.

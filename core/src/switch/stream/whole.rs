@@ -4,7 +4,7 @@
 use super::holding::Hold;
 use crate::fabric::Link;
 use crate::provider::shm::{
-    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, CLOSED, FINISHED, READ_SHUT,
+    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, CLOSED, DEAF, FINISHED, READ_SHUT,
 };
 use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
 use crate::session::token::TokenTaken;
@@ -284,9 +284,19 @@ impl<'a> Stream<'a> {
     pub(in crate::switch) fn say_closed(&self) {
         const BOTH: u32 = FINISHED | READ_SHUT;
         let before = self.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-        if before & BOTH == BOTH && self.has_unread() {
-            // TCP resets at such a close. The kernel tells the peer nothing: it does not know of what is unread here.
+        // TCP resets at such a close. The kernel tells the peer nothing: it does not know of what is unread here.
+        let resets = before & BOTH == BOTH && self.has_unread();
+        if resets || self.peer().sending.0.finished.load(SeqCst) & DEAF != 0 {
             self.segment.bells().ring();
+        }
+    }
+
+    /// A call goes on although another thread closed its descriptor. That call sleeps on a number that may soon be
+    /// another file's, so it does not hear of TCP's end.
+    pub(in crate::switch) fn say_deaf(&self) {
+        self.own().sending.0.finished.fetch_or(DEAF, SeqCst);
+        if self.peer().sending.0.finished.load(SeqCst) & CLOSED != 0 {
+            self.wake_own();
         }
     }
 

@@ -1,8 +1,8 @@
 //! sendfile and splice with a SAN socket at one end.
 
+use crate::switch::anchor::ready;
 use crate::switch::buffers::Buffers;
 use crate::switch::outcome::Outcome;
-use crate::switch::readiness::events;
 use crate::switch::setup;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::Socket;
@@ -97,7 +97,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     let Outcome::Done(Ok(mut all)) = first else { return first };
     let mut was_whole = all == count.min(most);
     // A receive of what is not there would take an error, of which the program's next call has to learn.
-    let has_data = || socket.stream().is_some_and(|stream| events::available(&stream) > 0);
+    let has_data = || socket.stream().is_some_and(|stream| ready::available(&stream) > 0);
     // As the kernel: what is there and fits, without a wait.
     while was_whole && all < count && has_data() {
         let piece = &mut bytes[..(count - all).min(most)];
