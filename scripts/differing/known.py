@@ -66,6 +66,7 @@ PATTERNS = [
     ("reset-behind-a-full-window", r"rstream .*", "ECONNRESET.*", r"\d+.*", "reset"),
     ("reset-behind-a-full-window", r"send .*", "ECONNRESET", r"EPIPE|\d+", "filled", "ended"),
     ("reset-behind-a-full-window", r"(poll|epoll_wait) .*", r".*hup.*", r".*hup.*", "filled", "ended"),
+    ("reset-behind-the-end", r"(poll|epoll_wait) .*", r".*hup.*", r".*", "reset", "shutboth"),
     ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*(out|w).*", "filled"),
     ("a-set-in-two-processes", r"(epoll_ctl|epoll_wait|poll) .*", r".*", r".*", "divided"),
     ("a-set-in-two-processes", r"(wstream|rstream|exchange) .*", r".*", r".*", "divided"),

@@ -12,6 +12,7 @@
     ended    an end of the connection may be gone
     more     the library does not hold back what MSG_MORE or TCP_CORK would
     shut     an end shut both directions down before a return
+    shutboth  an end shut both directions down
     urgent   an urgent byte came to an end that had shut both directions down
     timed    TCP_USER_TIMEOUT may have ended the connection
     exec     an image got connections whose peers may be gone
@@ -61,6 +62,7 @@ def reasons(program, mode, index, native, log):
         "full": returned and past.has_filled(connections),
         "more": is_more(past, connections, ended_by),
         "shut": returned and any(past.shut(one, both=True) for one in connections),
+        "shutboth": any(past.shut(one, both=True) for one in connections),
         "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
         "timed": past.any_with(connections, opt="usertimeout", to="300"),
         "exec": past.has_image(),
