@@ -193,19 +193,50 @@ fn lend(anchor: Fd) -> Option<(Identity, Lent)> {
     let of = file::identity(anchor).ok()?;
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
-    let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
-    let identity = (of.0, u64::from(inode));
-    let lent_by = |pid| {
-        let number = sockets_of::socket_in(pid, identity.1)?;
+    let until = time::now() + ATTEMPTS_END;
+    loop {
+        let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
+        if inode == 0 {
+            return None;
+        }
+        match lend_by_any((of.0, u64::from(inode))) {
+            Lending::Lent(lent) => return Some((of, lent)),
+            Lending::Refused => return None,
+            // A process that is killed has no descriptors any more some time before the kernel closes what they were of.
+            Lending::Nobody if time::now() < until => time::sleep(NAP),
+            Lending::Nobody => return None,
+        }
+    }
+}
+
+/// What became of a wish for another process's socket.
+enum Lending {
+    Lent(Lent),
+    Refused,
+    /// No process that publishes itself has a descriptor of it.
+    Nobody,
+}
+
+fn lend_by_any(identity: Identity) -> Lending {
+    let is_it = |fd| file::is_socket(fd) && file::identity(fd) == Ok(identity);
+    let mut lending = Lending::Nobody;
+    registry::each_published(|pid| {
+        if matches!(lending, Lending::Lent(_)) {
+            return;
+        }
+        let Some(number) = sockets_of::socket_in(pid, identity.1) else { return };
         let _structure = no_fork();
-        let fd = process::descriptor_of(pid, number).ok()?;
-        // It may be another file's number by now.
-        let is_it = |fd| file::is_socket(fd) && file::identity(fd) == Ok(identity);
-        Lent::new(fd, |fd| is_it(fd) && net::bytes_written(fd).is_some())
-    };
-    let mut found = None;
-    registry::each_published(|pid| found = found.take().or_else(|| lent_by(pid)));
-    Some((of, found?))
+        match process::descriptor_of(pid, number) {
+            // It may be another file's number by now.
+            Ok(fd) => {
+                let lent = Lent::new(fd, |fd| is_it(fd) && net::bytes_written(fd).is_some());
+                lending = lent.map_or(Lending::Refused, Lending::Lent);
+            }
+            Err(Errno(libc::ESRCH | libc::EBADF)) => {}
+            Err(_) => lending = Lending::Refused,
+        }
+    });
+    lending
 }
 
 /// Before this end sends anything over TCP: false while the peer sends in its stead. Where the peer died in that this end takes
