@@ -1,8 +1,8 @@
 /* What an end says after its connection ended, in every way and order: which events, errors, state and peer it has. */
 #include "bt.h"
-#include <sys/eventfd.h>
 
 #include <stdarg.h>
+#include <sys/eventfd.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 
@@ -252,23 +252,16 @@ static void reset_asleep(uint32_t events) {
 }
 SAN_CASE(a_reset_behind_both_shutdowns_wakes_a_set) { reset_asleep(0); }
 SAN_CASE(a_reset_behind_both_shutdowns_makes_an_edge) { reset_asleep(EPOLLIN | EPOLLRDHUP | EPOLLET); }
-SAN_CASE(an_exit_behind_both_shutdowns_wakes_a_set) {
-  union address target;
-  int listener = listen_on(V4, &target);
-  pid_t child = start_child();
-  if (child == 0) {
-    SYS(close(listener));
-    int fd = dial(&target);
-    for (int i = 0; i < 50; i++) get(fd, "ping"), put(fd, "pong");
-    step_wait(0);
-    SYS(shutdown(fd, SHUT_RDWR));
-    step_done(1);
-    step_wait(2);
-    sleep_ms(50);
-    exit(0);
-  }
-  int fd = SYS(accept(listener, NULL, NULL)), set = SYS(epoll_create1(0));
-  for (int i = 0; i < 50; i++) put(fd, "ping"), get(fd, "pong");
+static void exits_behind_both(int fd) {
+  step_wait(0);
+  SYS(shutdown(fd, SHUT_RDWR));
+  step_done(1);
+  step_wait(2);
+  sleep_ms(50);
+  exit(0);
+}
+static void hears_asleep(int fd) {
+  int set = SYS(epoll_create1(0));
   send_pattern(fd, 0, 3000);
   step_done(0);
   step_wait(1);
@@ -278,9 +271,9 @@ SAN_CASE(an_exit_behind_both_shutdowns_wakes_a_set) {
   step_done(2);
   EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
   EQ(event.events, EPOLLERR | EPOLLHUP);
-  end_child(child);
-  SYS(close(fd)), SYS(close(set)), SYS(close(listener));
+  SYS(close(fd)), SYS(close(set));
 }
+SAN_CASE(an_exit_behind_both_shutdowns_wakes_a_set) { run_processes(V4, exits_behind_both, hears_asleep); }
 
 /* ---- other threads, and processes that are killed ------------------------------------------- */
 

@@ -151,18 +151,16 @@ static int left_by_the_killed(pid_t *peer, size_t memory) {
   union address target;
   int listener = listen_on(V4, &target);
   if ((*peer = start_child()) == 0) {
-    int fd = dial(&target);
     SYS(close(listener));
-    for (int i = 0; i < 100; i++) get(fd, "ping"), put(fd, "pong");
+    int fd = dial_warm(&target);
     char *held = malloc(memory + 1);
     memset(held, 1, memory + 1);
     put(fd, "last words");
     step_done(0);
     for (;;) pause();
   }
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   SYS(close(listener));
-  for (int i = 0; i < 100; i++) put(fd, "ping"), get(fd, "pong");
   step_wait(0);
   wait_for(fd, POLLIN);
   SYS(kill(*peer, SIGKILL));
@@ -202,3 +200,32 @@ static void just_before(void (*read_all)(int)) {
 }
 MIXED_CASE(a_sender_just_before_its_peer_takes_a_stream) { just_before(as_stream); }
 MIXED_CASE(a_sender_just_before_its_peer_executes) { just_before(by_a_program); }
+
+/* Many connections of a peer that looks at none of them go to a program, which gets what was sent on each. */
+enum { MANY = 80 };
+MIXED_CASE(a_sender_of_many_is_busy_when_its_peer_executes) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t peer = start_child();
+  if (peer == 0) {
+    int fds[MANY];
+    for (int i = 0; i < MANY; i++) fds[i] = dial_warm(&target);
+    for (int i = 0; i < MANY; i++) put(fds[i], "last words");
+    step_done(0);
+    for (;;) pause();
+  }
+  static char script[MANY * 64] = "set -e\n";
+  for (int i = 0; i < MANY; i++) {
+    int fd = accept_warm(listener);
+    sprintf(script + strlen(script), "test \"$(head -c 10 <&%d)\" = 'last words'\n", fd);
+  }
+  step_wait(0);
+  pid_t child = start_child();
+  if (child == 0) {
+    execlp("bash", "bash", "-c", script, NULL);
+    _exit(127);
+  }
+  end_child(child);
+  SYS(kill(peer, SIGKILL));
+  SYS(waitpid(peer, NULL, 0));
+}

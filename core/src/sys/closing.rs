@@ -44,8 +44,10 @@ fn in_a_thread(close: impl FnOnce() + Send + 'static) {
 /// No descriptor.
 const NONE: Fd = -1;
 
+/// Most lent sockets at a time.
+const MOST_LENT: usize = 64;
 /// The lent sockets of this process.
-static LENT: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
+static LENT: [AtomicI32; MOST_LENT] = [const { AtomicI32::new(NONE) }; MOST_LENT];
 
 /// A socket that another process lends to this one. If the last close of that socket waits (SO_LINGER), the program does
 /// not wait for that. A fork child has none of its parent's, if no fork comes while one is made or dropped.
@@ -158,8 +160,8 @@ mod tests {
         let _alone = ALONE.lock();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let take = || Lent::new(listener.try_clone().unwrap().into_raw_fd(), file::is_socket);
-        let taken: Vec<Lent> = (0..2 * MOST).filter_map(|_| take()).collect();
-        assert_eq!(taken.len(), MOST);
+        let taken: Vec<Lent> = (0..2 * MOST_LENT).filter_map(|_| take()).collect();
+        assert_eq!(taken.len(), MOST_LENT);
         drop(taken);
         assert!(take().is_some());
         assert!(Lent::new(listener.into_raw_fd(), |_| false).is_none());

@@ -29,41 +29,53 @@ const MOMENT: u64 = 2_000_000;
 const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
-/// The peers' sockets, of this process until what it recalls is sent: a peer that is killed meanwhile leaves the kernel's
-/// connection open.
+/// The peers' sockets, which this process has until what it recalls is sent: a peer that is killed meanwhile leaves the
+/// kernel's connection open.
 #[derive(Default)]
-pub(in crate::switch) struct PeerSockets(SmallVec<[(Identity, Lent); 4]>);
+pub(in crate::switch) struct PeerSockets(SmallVec<[(Identity, PeerSocket); 4]>);
 
 /// The [identity](file::identity) of this end's socket.
 type Identity = (u64, u64);
 
 impl PeerSockets {
     /// Before the recall: of the connections where something is unread, or that end. Each socket comes with a descriptor of it.
+    /// This waits up to [`ATTEMPTS_END`] for processes that are dying.
     pub(in crate::switch) fn of<'a>(connections: impl Iterator<Item = (&'a Socket, Fd)>) -> Self {
+        let until = time::now() + ATTEMPTS_END;
         let mut found = Self::default();
         let on_san = connections.filter(|(socket, _)| socket.phase() == phase::SAN);
         for (stream, anchor) in on_san.filter_map(|(s, anchor)| Some((s.stream()?, anchor))) {
-            if needs_peer(&stream) && is_unread(&stream) {
-                found.0.extend(lend(anchor));
+            if may_be_lent(&stream) && is_unread(&stream) {
+                let identity = file::identity(anchor).ok();
+                found.0.extend(identity.and_then(|of| Some((of, lend(anchor, of, until)?))));
             }
         }
         found
     }
 
-    fn find(&self, anchor: Fd) -> Option<Fd> {
-        let identity = file::identity(anchor).ok()?;
-        self.0.iter().find(|(of, _)| *of == identity).map(|(_, lent)| lent.fd())
+    fn take(&mut self, of: Identity) -> Option<PeerSocket> {
+        let at = self.0.iter().position(|(identity, _)| *identity == of)?;
+        Some(self.0.swap_remove(at).1)
     }
 }
 
-impl Drop for PeerSockets {
+/// One of them. No fork comes while this is made or dropped, so no fork child has it.
+struct PeerSocket(Option<Lent>);
+
+impl PeerSocket {
+    fn fd(&self) -> Option<Fd> {
+        self.0.as_ref().map(Lent::fd)
+    }
+}
+
+impl Drop for PeerSocket {
     fn drop(&mut self) {
         let _structure = no_fork();
-        self.0.clear();
+        self.0 = None;
     }
 }
 
-/// While this is there, no fork child comes to be: it would have the peer's socket.
+/// While this is there, no fork child comes to be.
 fn no_fork() -> Option<Structure> {
     (!process::is_borrowed()).then(Structure::lock)
 }
@@ -76,19 +88,24 @@ pub(in crate::switch) fn ensure_resent<'a>(
 ) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
-        .filter(|(stream, _)| needs_peer(stream) && look_for_rest(stream))
-        .map(|(stream, anchor)| Due { stream, anchor })
+        .filter(|(stream, _)| may_be_lent(stream) && look_for_rest(stream))
+        .filter_map(|(stream, anchor)| {
+            let identity = file::identity(anchor).ok()?;
+            Some(Due { stream, anchor, identity, theirs: lent.take(identity) })
+        })
         .collect();
+    // The other peers need nobody in their stead.
+    drop(lent);
     let started = time::now();
     while !due.is_empty() {
         time::sleep(NAP);
         let passed = time::now() - started;
-        due.retain(|one| one.go_on(passed, &mut lent));
+        due.retain(|one| one.go_on(passed));
     }
 }
 
-/// True if the peer is another process, which the kernel may let this one reach.
-fn needs_peer(stream: &Stream) -> bool {
+/// True if the kernel shows which socket is the peer's.
+fn may_be_lent(stream: &Stream) -> bool {
     stream.endpoint.has(flag::PEER_IN_SIGHT)
 }
 
@@ -113,30 +130,37 @@ fn is_recalled(stream: &Stream) -> bool {
 struct Due<'a> {
     stream: Stream<'a>,
     anchor: Fd,
+    identity: Identity,
+    theirs: Option<PeerSocket>,
 }
 
 impl Due<'_> {
     /// Does what is due after so long (ns). True if there is more.
-    fn go_on(&self, passed: u64, lent: &mut PeerSockets) -> bool {
+    fn go_on(&mut self, passed: u64) -> bool {
         if !is_recalled(&self.stream) {
             return false;
         }
         if passed < MOMENT {
             return true;
         }
-        match self.send(lent) {
+        let goes_on = match self.send() {
             Some(Resent::Unknown | Resent::Part) => passed < ATTEMPTS_END,
             Some(Resent::All) | None => false,
+        };
+        if !goes_on {
+            // Only so many are lent at a time, and the next connection may need one.
+            self.theirs = None;
         }
+        goes_on
     }
 
     /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
-    fn send(&self, lent: &mut PeerSockets) -> Option<Resent> {
-        if lent.find(self.anchor).is_none() {
-            // What it sent came after the recall began.
-            lent.0.extend(lend(self.anchor));
+    fn send(&mut self) -> Option<Resent> {
+        if self.theirs.is_none() {
+            // What the peer sent came after the recall began, or too many sockets were lent then.
+            self.theirs = lend(self.anchor, self.identity, 0);
         }
-        let theirs = lent.find(self.anchor)?;
+        let theirs = self.theirs.as_ref()?.fd()?;
         let sent = send_over(&self.stream, theirs);
         if sent != Resent::Unknown {
             log::info!("fd {}: sent in the peer's stead", self.anchor);
@@ -187,31 +211,28 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     Resent::All
 }
 
-/// The other end of the connection, which a process with this library has open. `None` also where the
-/// kernel does not count what is sent there.
-fn lend(anchor: Fd) -> Option<(Identity, Lent)> {
-    let of = file::identity(anchor).ok()?;
+/// The other end of the connection, which a process with this library has open. `of`: this end's socket. Until `until` (clock, ns)
+/// this waits for a process that is dying. `None` also where the kernel does not count what is sent there.
+fn lend(anchor: Fd, of: Identity, until: u64) -> Option<PeerSocket> {
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
-    let until = time::now() + ATTEMPTS_END;
     loop {
         let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
         if inode == 0 {
             return None;
         }
         match lend_by_any((of.0, u64::from(inode))) {
-            Lending::Lent(lent) => return Some((of, lent)),
-            Lending::Refused => return None,
+            Lending::Lent(lent) => return Some(lent),
             // A process that is killed has no descriptors any more some time before the kernel closes what they were of.
             Lending::Nobody if time::now() < until => time::sleep(NAP),
-            Lending::Nobody => return None,
+            Lending::Nobody | Lending::Refused => return None,
         }
     }
 }
 
 /// What became of a wish for another process's socket.
 enum Lending {
-    Lent(Lent),
+    Lent(PeerSocket),
     Refused,
     /// No process that publishes itself has a descriptor of it.
     Nobody,
@@ -230,7 +251,10 @@ fn lend_by_any(identity: Identity) -> Lending {
             // It may be another file's number by now.
             Ok(fd) => {
                 let lent = Lent::new(fd, |fd| is_it(fd) && net::bytes_written(fd).is_some());
-                lending = lent.map_or(Lending::Refused, Lending::Lent);
+                lending = match lent {
+                    Some(lent) => Lending::Lent(PeerSocket(Some(lent))),
+                    None => Lending::Refused,
+                };
             }
             Err(Errno(libc::ESRCH | libc::EBADF)) => {}
             Err(_) => lending = Lending::Refused,
