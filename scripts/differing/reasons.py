@@ -48,6 +48,7 @@ def reasons(program, mode, index, native, log):
     connections = past.asked_about(*answers)
     ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
     returned = any(past.has_returned(one) for one in connections)
+    shut_both = any(past.shut(one, both=True) for one in connections)
     told = {
         "again": all(may_tell_again(past, one) for one in connections)
         and (has_edges_more(past, *answers) or tells_in_two(past, answers, later_wait(program, index, log))),
@@ -61,9 +62,9 @@ def reasons(program, mode, index, native, log):
         "reset": past.any_with(connections, on="1", seconds="0"),
         "full": returned and past.has_filled(connections),
         "more": is_more(past, connections, ended_by),
-        "shut": returned and any(past.shut(one, both=True) for one in connections),
-        "shutboth": any(past.shut(one, both=True) for one in connections),
-        "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
+        "shut": returned and shut_both,
+        "shutboth": shut_both,
+        "urgent": past.any_with(connections, flags="oob") and shut_both,
         "timed": past.any_with(connections, opt="usertimeout", to="300"),
         "exec": past.has_image(),
         "killed": returned and past.has_killed(),
@@ -73,7 +74,7 @@ def reasons(program, mode, index, native, log):
         "room": has_edges_more(past, *answers) and only_room(*answers) and any(past.sends_much(one) for one in connections),
         "acked": has_edges_more(past, *reversed(answers)) and only_room(*reversed(answers)) and any(past.shut_sending(one) for one in connections),
         "stopped": bool(ENDED_BY.search(answers[0])) and ended_by[0].get("sig") == "CONT",
-        "shutkilled": past.has_killed() and any(past.shut(one, both=True) for one in connections),
+        "shutkilled": past.has_killed() and shut_both,
         "detached": any(past.was_detached(one) and (past.shut(one, both=True) or past.has_killed()) for one in connections),
         "shut-in": any(past.shut(one, both=False) for one in connections),
         "orphaned": tells_less(*answers) and all(past.is_closed_behind_fork(one) for one in connections),

@@ -32,7 +32,7 @@ pub(crate) use registration::{MemoryRegistration, Right, THRESHOLD};
 pub(crate) use segment::{Part, Segment};
 pub(crate) use send_buffer::{Overrun, SendBuffer};
 pub(crate) use side::{
-    Asked, SendingSide, Side, CLOSED, DEAF, FAILED, FINISHED, READ_SHUT, RETURNED,
+    Asked, SendingSide, Side, BOTH_SHUT, CLOSED, DEAF, FAILED, FINISHED, READ_SHUT, RETURNED,
 };
 pub(crate) use slot::MessageSlot;
 pub(crate) use span::Span;

@@ -102,6 +102,8 @@ pub(crate) const FINISHED: u32 = 1;
 pub(crate) const CLOSED: u32 = 2;
 /// The sender's end receives nothing more (SHUT_RD).
 pub(crate) const READ_SHUT: u32 = 4;
+/// The sender's end shut both directions down.
+pub(crate) const BOTH_SHUT: u32 = FINISHED | READ_SHUT;
 /// A hint that the sender's direction went back to TCP: see [`Direction`].
 pub(crate) const RETURNED: u32 = 8;
 /// The fabric that led to the sender is broken (`fabric::Link`).

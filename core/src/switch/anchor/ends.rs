@@ -1,7 +1,7 @@
 //! What the anchor tells of the connection's end, and what TCP would make of it. This module takes nothing off the
 //! anchor.
 
-use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
+use crate::provider::shm::{BOTH_SHUT, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::{WayIn, WayOut};
 use crate::switch::anchor::behind;
@@ -59,7 +59,7 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
 
 /// True if the peer shut both directions down, and closed since with something unread: TCP resets at that close.
 fn is_reset_by_close(stream: &Stream) -> bool {
-    const GONE: u32 = FINISHED | READ_SHUT | CLOSED;
+    const GONE: u32 = BOTH_SHUT | CLOSED;
     stream.peer().sending.0.finished.load(Acquire) & GONE == GONE
         && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE | flag::SEND_SHUT)
         && !stream.peer_consumed_all()
@@ -189,7 +189,7 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
     }
     let finished = stream.peer().sending.0.finished.load(Acquire);
     // A peer that shut both directions down, and did not close, answers only what comes afterwards.
-    let keeps_unread = finished & (FINISHED | READ_SHUT | CLOSED) == FINISHED | READ_SHUT;
+    let keeps_unread = finished & (BOTH_SHUT | CLOSED) == BOTH_SHUT;
     // Behind both ends a reset finds nobody.
     let is_over = finished & FINISHED != 0 && stream.endpoint.has(flag::SEND_SHUT);
     let is_reset = !keeps_unread && !is_over && !stream.peer_consumed_all();
@@ -246,9 +246,8 @@ pub(in crate::switch) fn look_behind_shutdown(socket: &Socket, stream: &Stream) 
 /// True if TCP would answer with a reset what is sent over the SAN now: the peer closed, is gone, or shut both directions
 /// down. The kernel knows of a direction that has not turned: a peer that never entered may have ended its own alone.
 pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
-    const BOTH: u32 = FINISHED | READ_SHUT;
     let finished = || stream.peer().sending.0.finished.load(Relaxed);
     let state = stream.endpoint.state();
-    let is_over = || state.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH;
+    let is_over = || state.has(flag::ANCHOR_ENDED) || finished() & BOTH_SHUT == BOTH_SHUT;
     state.way_out() != WayOut::Tcp && is_over()
 }

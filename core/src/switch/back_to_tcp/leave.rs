@@ -4,7 +4,7 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
-use crate::provider::shm::{CLOSED, FINISHED, READ_SHUT, RETURNED};
+use crate::provider::shm::{BOTH_SHUT, CLOSED, RETURNED};
 use crate::reason::Reason;
 use crate::session::{DirectionState, OutEvent, WayOut};
 use crate::switch::anchor::returning;
@@ -113,12 +113,11 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
 /// True if this end sends again by itself what the peer has not read. Then nobody has to ask for it later, whatever
 /// becomes of either end.
 fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
-    const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
     // Its kernel answers with a reset what comes after it shut both directions down.
-    const BOTH: u32 = FINISHED | READ_SHUT;
-    let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH == BOTH;
-    let may = stream.fabric.is_none() && e.state().among(SHUT) != SHUT && !refuses;
+    let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH_SHUT == BOTH_SHUT;
+    let may =
+        stream.fabric.is_none() && e.state().among(flag::BOTH_SHUT) != flag::BOTH_SHUT && !refuses;
     if !may || stream.peer_consumed_all() {
         return false;
     }

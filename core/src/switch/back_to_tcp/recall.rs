@@ -131,8 +131,8 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
 
 /// True if this end's kernel would answer with a reset what the peer sends again: this end shut both directions down.
 fn is_refused(stream: &Stream) -> bool {
-    const BOTH: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
-    stream.fabric.is_none() && stream.endpoint.state().among(BOTH) == BOTH && stream.has_unread()
+    let is_shut = stream.endpoint.state().among(flag::BOTH_SHUT) == flag::BOTH_SHUT;
+    stream.fabric.is_none() && is_shut && stream.has_unread()
 }
 
 /// True if a return has begun, or may begin later.

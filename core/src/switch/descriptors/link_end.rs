@@ -2,7 +2,6 @@
 //! everything (D11).
 
 use crate::fabric::Link;
-use crate::provider::shm::CLOSED;
 use crate::switch::anchor::link;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
@@ -10,7 +9,7 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
 use crate::sys::time;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
 /// control.
@@ -18,7 +17,7 @@ const LEAVING: u64 = 1_000_000_000;
 
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
 pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
-    say_closed(stream);
+    stream.say_closed();
     if link::flush(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
@@ -27,12 +26,6 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
         return link::wait_for(stream, link);
     }
     link::hold_anchor(socket, link);
-}
-
-/// No process of this end uses it any more.
-fn say_closed(stream: &Stream) {
-    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-    stream.poll();
 }
 
 /// A process of several closes its last descriptor of the connection.
@@ -67,7 +60,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         return leave_control_to_relatives(link);
     }
     if !shared {
-        say_closed(stream);
+        stream.say_closed();
     }
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {
         link::wait_for(stream, link);

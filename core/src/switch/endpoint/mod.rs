@@ -37,6 +37,8 @@ pub(super) mod flag {
     pub(crate) const SEND_SHUT: u32 = 1 << 1;
     /// This end wants to receive nothing more.
     pub(crate) const RECEIVE_SHUT: u32 = 1 << 2;
+    /// Both.
+    pub(crate) const BOTH_SHUT: u32 = SEND_SHUT | RECEIVE_SHUT;
     /// The kernel reported the end of the anchor's stream: the peer closed or died.
     pub(crate) const ANCHOR_ENDED: u32 = 1 << 3;
     /// The connection was reset.

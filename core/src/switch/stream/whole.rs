@@ -4,7 +4,7 @@
 use super::holding::Hold;
 use crate::fabric::Link;
 use crate::provider::shm::{
-    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, CLOSED, DEAF, FINISHED, READ_SHUT,
+    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, BOTH_SHUT, CLOSED, DEAF,
 };
 use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
 use crate::session::token::TokenTaken;
@@ -280,12 +280,14 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Tells the peer, a process of this host, that the last descriptor of this end goes.
+    /// Tells the peer that the last descriptor of this end goes.
     pub(in crate::switch) fn say_closed(&self) {
-        const BOTH: u32 = FINISHED | READ_SHUT;
         let before = self.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+        if self.fabric.is_some() {
+            return self.poll();
+        }
         // TCP resets at such a close. The kernel tells the peer nothing: it does not know of what is unread here.
-        let resets = before & BOTH == BOTH && self.has_unread();
+        let resets = before & BOTH_SHUT == BOTH_SHUT && self.has_unread();
         if resets || self.peer().sending.0.finished.load(SeqCst) & DEAF != 0 {
             self.segment.bells().ring();
         }
