@@ -24,10 +24,8 @@ pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Re
     if e.way_in().is_read_out() {
         return true;
     }
-    // A peer that is gone sends nothing again.
     ends::look(socket, stream);
-    let comes_again = !e.has(returning::OVER) && !is_refused(stream);
-    let is_read_out = comes_again && read_out(socket, stream, true);
+    let is_read_out = comes_again(stream) && read_out(socket, stream, true);
     if is_read_out {
         // For the program that goes on with the connection.
         note_reason(stream, why);
@@ -129,6 +127,11 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     true
 }
 
+/// True if the peer sends again what is recalled, and this end's kernel takes it. A peer that is gone sends nothing.
+fn comes_again(stream: &Stream) -> bool {
+    !stream.endpoint.has(returning::OVER) && !is_refused(stream)
+}
+
 /// True if this end's kernel would answer with a reset what the peer sends again: this end shut both directions down.
 fn is_refused(stream: &Stream) -> bool {
     let is_shut = stream.endpoint.state().among(flag::BOTH_SHUT) == flag::BOTH_SHUT;
@@ -138,7 +141,7 @@ fn is_refused(stream: &Stream) -> bool {
 /// True if a return has begun, or may begin later.
 fn is_under_way(stream: &Stream) -> bool {
     let state = stream.endpoint.state();
-    if !state.way_in().is_read_out() && is_refused(stream) {
+    if !state.way_in().is_read_out() && !comes_again(stream) && stream.has_unread() {
         return false;
     }
     state.way_out() == WayOut::Left
