@@ -5,6 +5,7 @@
     picked   it reports another of several registrations
     nested   it says so of a set that is polled
     short    a receive at a return gives part
+    below    it gives less than SO_RCVLOWAT
     divided  processes share a set of epoll since a fork
     filled   a side sent all that goes
     full     the same of a connection that returns
@@ -56,6 +57,7 @@ def reasons(program, mode, index, native, log):
         "picked": past.here.get("max") and one_each(answers),
         "nested": is_nested(past, *answers),
         "short": returned and is_part(past.here, answers),
+        "below": returned and past.any_with(connections, opt="rcvlowat"),
         "divided": past.is_divided(),
         "filled": past.has_filled(connections),
         "ended": any(past.has_ended(one) for one in connections),
