@@ -69,6 +69,8 @@ void quits_listener(int listener);
 void quits_dialler(const char *address, int port);
 void heir_listener(int listener);
 void heir_dialler(const char *address, int port);
+void widowed_server(int fd);
+void widowed_client(int fd);
 void prefork_listener(int listener);
 void prefork_dialler(const char *address, int port);
 

@@ -63,6 +63,34 @@ void lent_client(int fd) {
     echo_client(fd);
 }
 
+/* The process with control is killed while a relative and the peer sleep on the connection. Over a fabric both hear of that. */
+void widowed_server(int fd) {
+    int asleep[2];
+    CHECK(pipe2(asleep, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct epoll_event event = {.events = EPOLLIN};
+        int set = epoll_create1(EPOLL_CLOEXEC);
+        CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+        /* A set looks at its connection a few times before it relies on the ring. */
+        for (int i = 0; i < 5; i++) CHECK(epoll_wait(set, &event, 1, 10) == 0);
+        CHECK(write(asleep[1], "s", 1) == 1);
+        CHECK(epoll_wait(set, &event, 1, -1) == 1);
+        exit(0);
+    }
+    char byte;
+    CHECK(read(asleep[0], &byte, 1) == 1);
+    sleep_ms(300);
+    kill(getpid(), SIGKILL);
+}
+/* Natively nothing happens until the child closes. */
+void widowed_client(int fd) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    char byte;
+    if (poll(&one, 1, 20000) == 1) CHECK(recv(fd, &byte, 1, 0) <= 0);
+}
+
 /* Parent and child of the server, of the client too, have the connection in turn. */
 enum { SWAPS = 6, USES = 60 };
 static void take_turns(int fd, int server) {

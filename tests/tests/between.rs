@@ -91,6 +91,13 @@ fn control_goes_to_who_uses_a_connection() {
     assert!(log.matches("this process has control").count() >= 6, "{log}");
 }
 
+/// Nothing rings when the process with control is killed: its relatives look from time to time.
+#[test]
+fn a_relative_asleep_in_a_set_hears_that_the_process_with_control_died() {
+    let log = run_on_fabric("127.0.0.1", &["widowed"]);
+    assert!(log.contains("its link is broken"), "{log}");
+}
+
 /// What goes to a program without the library goes on over TCP.
 #[test]
 fn a_program_without_the_library_goes_on_over_tcp() {

@@ -212,7 +212,9 @@ impl Registration {
             return false;
         }
         let Some(stream) = self.socket.stream() else { return false };
-        returning::is_due(&stream) || ends::hears_no_end(&stream)
+        returning::is_due(&stream)
+            || ends::hears_no_end(&stream)
+            || link::longest_nap(&stream).is_some()
     }
 
     /// True if it must be looked at however idle it is.
@@ -225,6 +227,8 @@ impl Registration {
                 returning::is_half_left(&stream)
                     || behind::may_be(&stream)
                     || user_timeout::left(&stream).is_some()
+                    // Nobody rings for the death of the process that controls the link.
+                    || link::longest_nap(&stream).is_some()
             })
     }
 }
