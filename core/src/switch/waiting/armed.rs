@@ -1,5 +1,5 @@
-//! A thread that counts as asleep on a socket, with its select counter raised, so that the peer rings. Sleeps itself on
-//! nothing.
+//! Counts a thread as asleep on a socket and raises its select counter, so that the peer rings. This module puts no
+//! thread to sleep.
 
 use crate::fabric::{Link, Sleeper};
 use crate::session::Ticket;
@@ -7,7 +7,7 @@ use crate::switch::endpoint::sleepers::Place;
 use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Hold, Stream};
 
-/// A thread counted as asleep on a socket, its select counter raised.
+/// A thread that counts as asleep on a socket. Its select counter is raised.
 #[derive(Clone, Copy)]
 pub(in crate::switch) struct Armed {
     event: CountedEvent,
@@ -16,7 +16,7 @@ pub(in crate::switch) struct Armed {
     pub(super) on_link: Option<Sleeper>,
 }
 
-/// Announces a sleeper. It looks for its event once more before it sleeps.
+/// Announces a sleeper. The sleeper looks for its event once more before it sleeps.
 pub(in crate::switch) fn arm(stream: &Stream, event: CountedEvent) -> Armed {
     let _hold = Hold::of(stream);
     let locked = stream.endpoint.anchor.lock().is_ok();
@@ -28,7 +28,7 @@ pub(in crate::switch) fn arm(stream: &Stream, event: CountedEvent) -> Armed {
     Armed { event, ticket: counters::raise(stream, event), place, on_link }
 }
 
-/// The sleeper is awake.
+/// Takes the announcement back: the sleeper is awake.
 pub(in crate::switch) fn disarm(stream: &Stream, armed: Armed) {
     counters::withdraw(stream, armed.event, armed.ticket);
     stream.endpoint.sleepers.leave(armed.place);
@@ -37,14 +37,14 @@ pub(in crate::switch) fn disarm(stream: &Stream, armed: Armed) {
     }
 }
 
-/// A sleeper until it is dropped, also where its thread is cancelled in its sleep.
+/// Counts its thread as asleep until this value is dropped, also where the thread is cancelled in its sleep.
 pub(in crate::switch) struct Asleep<'a> {
     stream: &'a Stream<'a>,
     pub(super) armed: Armed,
     _hold: Hold<'a>,
 }
 
-/// [`arm`], until the result is dropped.
+/// Does what [`arm`] does, until the caller drops the result.
 pub(in crate::switch) fn fall_asleep<'a>(
     stream: &'a Stream<'a>,
     event: CountedEvent,

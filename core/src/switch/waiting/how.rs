@@ -1,4 +1,4 @@
-//! How a thread waits in one call, and why a wait ends. Waits for nothing itself.
+//! How a thread waits in one call, and why a wait ends. This module waits for nothing.
 
 use crate::switch::anchor::ready;
 use crate::switch::socket::Socket;
@@ -8,17 +8,18 @@ use crate::sys::{handlers, net, time};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A call's SO_RCVTIMEO or SO_SNDTIMEO, from its first wait on.
+/// A call's time-out: SO_RCVTIMEO or SO_SNDTIMEO. The clock starts at the call's first wait.
 #[derive(Debug, Default)]
 pub(in crate::switch) struct Limit(Cell<Option<Option<u64>>>);
 
 impl Limit {
-    /// What is left of it in ns, in a call that has waited; `None`: it has not, or there is none.
+    /// Gives the rest of the time-out in ns. `None`: the call has not waited, or has no time-out.
     pub(in crate::switch) fn rest(&self) -> Option<u64> {
         self.0.get().flatten().map(|until| until.saturating_sub(time::now()))
     }
 
-    /// What is left of it in ns; `None`: there is none.
+    /// Gives the rest of the time-out in ns, and starts the clock if this is the first wait. `None`: the call has no
+    /// time-out.
     pub(in crate::switch) fn left(&self, socket: &Socket, event: CountedEvent) -> Option<u64> {
         let until = self.0.get().unwrap_or_else(|| {
             let limit = match event {
@@ -37,31 +38,31 @@ impl Limit {
 /// How a thread waits.
 pub(in crate::switch) struct Wait<'a> {
     pub(super) event: CountedEvent,
-    /// The call has moved bytes: it is not restarted after a signal.
+    /// The call has moved bytes, so it is not restarted after a signal.
     pub(super) partial: bool,
     pub(super) limit: &'a Limit,
-    /// How long (ns) until a thread that holds the send lock has something to do itself, the end of the
-    /// connection included.
+    /// How long (ns) until a thread that holds the send lock has work of its own. Such a thread handles the
+    /// connection's end itself.
     pub(super) nap: Option<u64>,
 }
 
 impl<'a> Wait<'a> {
-    /// For `event`, in a call that has moved bytes (`partial`) or not.
+    /// Waits for `event`. `partial`: the call has moved bytes.
     pub(in crate::switch) fn new(event: CountedEvent, partial: bool, limit: &'a Limit) -> Self {
         Wait { event, partial, limit, nap: None }
     }
 
-    /// For what the peer does about the transfer of a thread that holds the send lock, at most `nap` ns.
+    /// Waits at most `nap` ns for the peer to act on a transfer. The calling thread holds the send lock.
     pub(in crate::switch) fn in_transfer(nap: u64, limit: &'a Limit) -> Self {
         Wait { event: CountedEvent::Write, partial: true, limit, nap: Some(nap.max(1)) }
     }
 
-    /// True for one within a transfer, with the send lock held.
+    /// True if the thread waits within a transfer, with the send lock held.
     pub(super) fn is_in_transfer(&self) -> bool {
         self.nap.is_some()
     }
 
-    /// Looks whether what is waited for is there.
+    /// True if the event has come.
     pub(super) fn look(&self, stream: &Stream) -> bool {
         match self.event {
             CountedEvent::Read => ready::poll_readable(stream),
@@ -79,9 +80,9 @@ impl<'a> Wait<'a> {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum Woken {
-    /// Something happened, or may have: to be looked at.
+    /// Something may have happened, so the caller looks again.
     Perhaps,
-    /// The connection ended. Told only in a transfer, where what was read by RDMA is to count as sent
-    /// before the end is noted.
+    /// The connection ended. Only a wait in a transfer gives this: the sender first counts as sent what the peer read
+    /// by RDMA, and then notes the end.
     Ended,
 }

@@ -1,4 +1,4 @@
-//! Looks at the anchor in the kernel by a thread that does not sleep: when the last answer is old.
+//! Looks at the anchor by a thread that does not sleep. The thread asks the kernel again once the last answer is old.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::watchers;
@@ -9,24 +9,25 @@ use crate::switch::stream::Stream;
 use crate::sys::file;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
+/// How long the kernel's answer about an anchor counts as fresh, in clock ticks; some 100 µs.
 pub(in crate::switch) const FRESH_TICKS: u64 = 300_000;
-/// A peer that did something since a look no longer ago than this counts as alive, in clock ticks; some 4 ms.
+/// If the last look is no longer ago than this (clock ticks, some 4 ms), a peer that did something since then counts as
+/// alive.
 pub(in crate::switch) const ALIVE_TICKS: u64 = 12_000_000;
 
-/// True if what the kernel last said of the anchor is old `now` (ticks).
+/// True if the kernel's last answer about the anchor is old at the time `now` (ticks).
 #[inline]
 pub(in crate::switch) fn is_stale(stream: &Stream, now: u64) -> bool {
     is_older(stream, now, FRESH_TICKS)
 }
 
-/// True if what the kernel last said of the anchor is older than that `now`, both in ticks.
+/// True if the kernel's last answer about the anchor is older than `age` at the time `now`, both in ticks.
 #[inline]
 pub(in crate::switch) fn is_older(stream: &Stream, now: u64, age: u64) -> bool {
     now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > age
 }
 
-/// Asks the kernel about the anchor if the last answer is old `now` (ticks), or the peer hinted that it
+/// Asks the kernel about the anchor if the last answer is old at the time `now` (ticks), or the peer hinted that it
 /// closed.
 #[inline]
 pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
@@ -48,7 +49,7 @@ fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     }
     let answered = watchers::answered_at(socket);
     if !hinted && !ends::hears_no_end(stream) && now.wrapping_sub(answered) <= FRESH_TICKS {
-        // A set that watches the anchor would have told of its end.
+        // An epoll set watches the anchor, and would have reported its end.
         ends::look_here(socket, stream);
         stream.endpoint.looked_at.store(answered, Relaxed);
         return;
@@ -59,7 +60,7 @@ fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     }
 }
 
-/// Reads O_NONBLOCK from the kernel: another process may have changed it.
+/// Reads O_NONBLOCK from the kernel, because another process may have changed the flag.
 pub(in crate::switch) fn note_blocking_mode(socket: &Socket, stream: &Stream) {
     if let Ok(flags) = file::status_flags(socket.anchor()) {
         let nonblocking = flags & libc::O_NONBLOCK != 0;

@@ -1,11 +1,11 @@
-//! Ringing the peer's bell, also for threads that died before they did.
+//! Rings the peer's bell, also in place of threads that died before they rang.
 
 use crate::switch::back_to_tcp::detach;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Rings the peer's bell, unless another thread did since that was due.
+/// Rings the peer's bell, unless another thread has rung since the ring was due.
 pub(in crate::switch) fn ring(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     let mut goes_on = true;
@@ -13,7 +13,8 @@ pub(in crate::switch) fn ring(socket: &Socket) {
         Some(link) => stream.ring_by(|| link.ring()),
         None if stream.owes_ring() => stream.ring_by(|| {
             let direction = &stream.own().sending.0.direction;
-            // Before the ring: a receiver that recalls the direction knows that something came.
+            // The count comes before the ring: by the count a receiver that recalls the direction knows that something
+            // came.
             goes_on = direction.ring() || !direction.state().is_final();
             socket.statistics().wakeups_sent.add(1);
             stream.segment.bells().ring();
@@ -25,8 +26,8 @@ pub(in crate::switch) fn ring(socket: &Socket) {
     }
 }
 
-/// Before a thread sleeps on the connection, and where a call moved nothing: makes up for relatives that
-/// were killed inside a call, and for threads that were thrown out of one.
+/// Completes what relatives left undone when they were killed inside a call, and what threads left undone when they
+/// were thrown out of one. A thread calls this before it sleeps on the connection, and where its call moved nothing.
 #[inline]
 pub(in crate::switch) fn recover_if_needed(socket: &Socket, stream: &Stream) {
     let e = stream.endpoint;
@@ -43,8 +44,8 @@ pub(in crate::switch) fn may_need_recovery(socket: &Socket) -> bool {
     })
 }
 
-/// Takes over from threads that died with a lock, and rings for what any that died had published, or made
-/// room for. No lock is held.
+/// Takes over from threads that died with a lock. Rings for what dead threads had published, or made room for. The
+/// caller holds no lock.
 #[cold]
 pub(in crate::switch) fn recover(socket: &Socket, stream: &Stream) {
     stream.succeed_the_dead();

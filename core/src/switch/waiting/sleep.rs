@@ -1,4 +1,4 @@
-//! Sleeping on one connection: on the TCP connection, which tells its end, and on the bell beside it, which tells all else.
+//! Sleeps on one connection. The TCP connection tells its end, and the bell beside it tells all else.
 
 use super::how::{Wait, Woken};
 use super::wait::nap_without_end;
@@ -16,11 +16,11 @@ use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll, time, Errno, Result};
 
-/// Sleeps until the bell rings, the anchor tells something, or something arrived of which this thread, the `sleeper` on a
-/// link, is notified. The counter is raised. No longer than `limit`, and `nap`, at a time.
+/// Sleeps until the bell rings, the anchor tells something, or the link notifies this thread, its `sleeper`, of an
+/// arrival. The caller has raised the counter. The thread sleeps `limit` ns in all, and `nap` ns at a time, at most.
 ///
 /// # Errors
-/// EAGAIN where the call's time is over, EINTR as TCP gives it.
+/// EAGAIN where the call's time is over, EINTR where TCP would give it.
 pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,
@@ -45,7 +45,7 @@ pub(super) fn sleep(
             return Err(Errno(libc::EAGAIN));
         }
         let mut fds = descriptors(socket, stream, notified.as_ref(), how);
-        // The anchor does not tell the peer's end any more.
+        // This end shut its receiving direction down, so the anchor does not tell the peer's end any more.
         let is_deaf = !how.is_in_transfer() && stream.endpoint.has(flag::RECEIVE_SHUT);
         let deaf_nap = is_deaf.then(|| nap_without_end(looks));
         let nap = [nap, deaf_nap, link::longest_nap(stream)].into_iter().flatten().min();
@@ -64,7 +64,8 @@ pub(super) fn sleep(
         let awake = time.map(|time| time::now().saturating_add(time));
         nap_on(&mut fds, time)?;
         if fds[0].revents & libc::POLLNVAL != 0 {
-            // Another thread closed the number, which the kernel tells whatever ended the sleep. The socket has another one.
+            // Another thread closed the number. The kernel says so whatever ended the sleep. The socket has another
+            // number.
             fds = descriptors(socket, stream, notified.as_ref(), how);
             let _ = poll::poll(&mut fds, Some(0), None);
             let is_early = awake.is_none_or(|awake| time::now() < awake);
@@ -88,7 +89,7 @@ pub(super) fn sleep(
         }
         link::look(socket, stream);
         if let Some(notified) = notified.as_ref().filter(|_| queue & libc::POLLIN != 0) {
-            // A thread that looks is awake: no bell need ring for it.
+            // This thread is awake and looks, so no bell need ring for it.
             notified.take_notice();
             return Ok(Woken::Perhaps);
         }
@@ -97,7 +98,8 @@ pub(super) fn sleep(
         }
         let returns = returning::is_due(stream);
         if anchor != 0 && stream.fabric.is_some() {
-            // TCP tells what this end cannot heed before the link told as much. Signals come meanwhile.
+            // TCP reports an end that this end cannot heed before the link reports as much. The nap lets signals in
+            // meanwhile.
             nap_on(&mut [], Some(link::PAUSE))?;
         }
         if returns {
@@ -106,7 +108,7 @@ pub(super) fn sleep(
     }
 }
 
-/// What is slept on: the anchor, the bell, and the completion queue that this thread is notified by.
+/// The descriptors that a thread sleeps on: the anchor, the bell, and the completion queue that notifies this thread.
 fn descriptors(
     socket: &Socket,
     stream: &Stream,
@@ -126,14 +128,14 @@ fn descriptors(
     ]
 }
 
-/// What of the anchor ends a sleep for this event; zero: nothing does.
+/// The anchor's events that end a sleep for this event. Zero: none does.
 pub(in crate::switch) fn anchor_events(stream: &Stream, event: CountedEvent) -> i16 {
     if stream.endpoint.has(broken::SHOWS_END) {
-        // The kernel would show it at once, for ever.
+        // The kernel would report the end at once, for ever.
         return 0;
     }
-    // An end that half left heeds nothing of what the kernel says of the stream's end (`ends::look`), which it would say at once, for
-    // ever. It looks by the clock.
+    // An end that half left does not heed the kernel's report of the stream's end (`ends::look`). The kernel would
+    // repeat that report at once, for ever. So such an end looks by the clock.
     let is_unheeded =
         stream.fabric.is_none() && returning::is_half_left(stream) && returning::is_kernels(stream);
     let mut events = if is_unheeded { 0 } else { libc::POLLRDHUP };

@@ -1,12 +1,12 @@
-//! Waiting for an event of one connection: spins while that pays, then sleeps in the kernel.
+//! Waits for an event of one connection: spins while that pays, then sleeps in the kernel.
 //!
-//! The peer rings the [`bell`] when it finds our select counter raised. Rules that keep every
-//! sleeper's wake-up:
+//! The peer rings the [`bell`] when it finds this end's select counter raised. These rules keep every sleeper's
+//! wake-up:
 //!
-//! - A ring is taken off only by a thread that found the stream empty and is about to raise the counter. Until then the kernel
-//!   shows the bell readable to every other sleeper.
-//! - That thread lets others that sleep on the bell leave first.
-//! - The epoll sets that watch the socket look at it themselves afterwards.
+//! - Only a thread that found the stream empty and is about to raise the counter takes a ring off. Until then the
+//!   kernel shows the bell readable to every other sleeper.
+//! - That thread first lets the others that sleep on the bell leave.
+//! - The epoll sets that watch the socket look at the socket themselves afterwards.
 
 use super::armed::fall_asleep;
 use super::sleep;
@@ -30,18 +30,19 @@ pub(in crate::switch) use super::look::{
     is_older, look_if_stale, note_blocking_mode, ALIVE_TICKS, FRESH_TICKS,
 };
 
-/// How long (ns) a thread that waits for room sleeps at a time: another thread may have taken its ring off.
+/// How long (ns) a thread that waits for room sleeps at a time. Another thread may have taken its ring off.
 pub(in crate::switch) const NAP_OF_WRITER: u64 = 1_000_000_000;
-/// How often (ns) a thread looks that the anchor cannot tell of the peer's end, because this end receives nothing more.
+/// How often (ns) a thread looks for the peer's end where this end has shut its receiving direction down. The anchor
+/// does not report that end any more.
 pub(in crate::switch) const NAP_WITHOUT_END: u64 = 1_000_000;
 
-/// The same, after so many looks that found nothing: more and more seldom, up to 32 ms.
+/// The same time after so many looks that found nothing. It doubles with each of the first five, to 32 ms.
 pub(in crate::switch) fn nap_without_end(looks: u32) -> u64 {
     NAP_WITHOUT_END << looks.min(5)
 }
 
-/// Waits until the event may have come: spins while that pays, then sleeps. `ready` tells whether
-/// it has. EAGAIN: the socket is non-blocking, or its time ran out; EINTR as the kernel has it.
+/// Waits until the event may have come: spins while that pays, then sleeps. `ready` tells whether it has. EAGAIN: the
+/// socket is non-blocking, or the call's time ran out. EINTR: as the kernel gives it.
 pub(in crate::switch) fn wait(
     socket: &Socket,
     stream: &Stream,
@@ -56,7 +57,7 @@ pub(in crate::switch) fn wait(
         return Ok(Woken::Perhaps);
     }
     if !in_transfer {
-        // It may take the structure lock, which comes before the send lock.
+        // This may take the structure lock, which comes before the send lock.
         back_to_tcp::look_around();
     }
     before_sleep(socket, stream, &mut ready);
@@ -87,7 +88,7 @@ pub(in crate::switch) fn wait(
     Ok(Woken::Perhaps)
 }
 
-/// Takes off what rang before, with all that is to be done besides by a thread that is about to sleep.
+/// Takes earlier rings off, and does what else a thread does that is about to sleep.
 pub(in crate::switch) fn before_sleep(
     socket: &Socket,
     stream: &Stream,
@@ -101,7 +102,7 @@ pub(in crate::switch) fn before_sleep(
     back_to_tcp::detach::look_after(socket, stream);
 }
 
-/// Sleeps in the kernel, where the ring comes. The counter is raised.
+/// Sleeps in the kernel, where the ring comes. The caller has raised the counter.
 fn fall_silent(
     socket: &Socket,
     stream: &Stream,
