@@ -1,4 +1,4 @@
-//! sendfile and splice with a SAN socket at one end.
+//! Serves sendfile and splice with a SAN socket at one end.
 
 use crate::switch::anchor::ready;
 use crate::switch::buffers::Buffers;
@@ -12,17 +12,18 @@ use crate::sys::scratch::Scratch;
 use crate::sys::{actions, blocking, file, net, pipe as pipes, time, Errno, Fd};
 use libc::iovec;
 
-/// How long (ns), with naps, what was read and then recalled may take until it is there over TCP.
+/// How long (ns) bytes that this end looked at and then recalled may take to come over TCP. The caller naps meanwhile.
 const COMES_AGAIN: u64 = 1_000_000_000;
 const NAP: u64 = 50_000;
 
-/// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
+/// Sends from a file to a SAN socket (sendfile). If the program gives an offset, the file's own offset stays where it
+/// is.
 pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
     if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
     }
     let mut at = offset.as_deref().copied();
-    // Found out before anything is sent: a bad descriptor, a socket or a pipe.
+    // The call refuses a bad descriptor, a socket or a pipe before it sends anything.
     if let Err(e) = file::check_open(from) {
         return Outcome::Done(Err(e));
     }
@@ -44,7 +45,8 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
     result
 }
 
-/// Waits until a pipe can be read or written; EAGAIN at once for `SPLICE_F_NONBLOCK`, or if the pipe is not to block.
+/// Waits until a pipe can be read or written. Gives EAGAIN at once for `SPLICE_F_NONBLOCK`, or if the pipe is
+/// non-blocking.
 fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
     let is_at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || file::is_nonblocking(pipe);
     let timeout = if is_at_once { Some(0) } else { None };
@@ -55,7 +57,7 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
     }
 }
 
-/// splice from a pipe into a SAN socket.
+/// Moves bytes from a pipe into a SAN socket (splice).
 pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
     if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
@@ -63,14 +65,14 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     if count == 0 {
         return Outcome::Done(Ok(0));
     }
-    // Not while the send lock is held.
+    // This waits for the pipe before the call takes the send lock.
     if let Err(e) = await_pipe(pipe, libc::POLLIN, flags) {
         return Outcome::Done(Err(e));
     }
     let mut first = true;
-    // Whether to wait for room is the socket's matter alone.
+    // The socket alone decides whether the call waits for room.
     send::send_from(socket, count, 0, |to| {
-        // One read: a pipe gives what it has, and splice returns then.
+        // The call reads once: a pipe gives what it has, and then splice returns.
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
         }
@@ -78,7 +80,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     })
 }
 
-/// splice from a SAN socket into a pipe. Bytes that the pipe does not take stay in the stream.
+/// Moves bytes from a SAN socket into a pipe (splice). Bytes that the pipe does not take stay in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
     if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
@@ -92,13 +94,14 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     };
     let bytes = scratch.bytes();
     let most = bytes.len();
-    // Whether to wait for data is the socket's matter alone: the kernel ignores SPLICE_F_NONBLOCK there.
+    // The socket alone decides whether the call waits for data: the kernel ignores SPLICE_F_NONBLOCK there.
     let first = splice_piece(socket, pipe, &mut bytes[..count.min(most)], 0, flags);
     let Outcome::Done(Ok(mut all)) = first else { return first };
     let mut was_whole = all == count.min(most);
-    // A receive of what is not there would take an error, of which the program's next call has to learn.
+    // A receive that finds no bytes would take an error off the connection. The program's next call has to learn of
+    // that error.
     let has_data = || socket.stream().is_some_and(|stream| ready::available(&stream) > 0);
-    // As the kernel: what is there and fits, without a wait.
+    // As in the kernel, further pieces are the bytes that are there and fit. The call waits for none.
     while was_whole && all < count && has_data() {
         let piece = &mut bytes[..(count - all).min(most)];
         let (receive, splice) = (libc::MSG_DONTWAIT, libc::SPLICE_F_NONBLOCK);
@@ -112,7 +115,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     Outcome::Done(Ok(all))
 }
 
-/// splice of as much as `bytes` has room for: received with the first flags, and written to the pipe with the others.
+/// Moves as much as `bytes` has room for. `receive_flags` are for the receive, and `flags` for the write to the pipe.
 fn splice_piece(
     socket: &Socket,
     pipe: Fd,
@@ -143,8 +146,8 @@ fn splice_piece(
     }
 }
 
-/// Takes off the stream what was looked at, so many bytes. Part of it may have gone over to TCP meanwhile, and what was recalled
-/// comes there once more, in a moment. Gives the connection's error.
+/// Takes off the stream as many bytes as `bytes` has: the call has looked at them. The connection may have gone back to
+/// TCP meanwhile. Recalled bytes come there once more, in a moment. Gives the connection's error.
 fn consume(socket: &Socket, bytes: &mut [u8]) -> Option<Errno> {
     let (start, mut taken) = (time::now(), 0);
     while taken < bytes.len() && time::now() - start < COMES_AGAIN {
@@ -158,7 +161,7 @@ fn consume(socket: &Socket, bytes: &mut [u8]) -> Option<Errno> {
         match received {
             Ok(n @ 1..) => taken += n,
             Err(Errno(libc::EAGAIN)) => time::sleep(NAP),
-            // The connection ended, and with it what was looked at.
+            // The connection ended, and the bytes that the call looked at are lost with it.
             Ok(0) => return None,
             Err(why) => return Some(why),
         }

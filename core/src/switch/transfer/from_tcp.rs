@@ -1,5 +1,5 @@
-//! Receives while the peer still sends over TCP, since its direction has not turned to the SAN; and what is left of a
-//! receive when the connection goes back to TCP.
+//! Receives while the peer still sends over TCP, because its direction has not turned to the SAN. Also receives the
+//! rest of a call when the connection goes back to TCP.
 
 use crate::session::transfer::Call;
 use crate::session::{InEvent, WayIn};
@@ -21,10 +21,11 @@ use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{blocking, file, net, poll, Errno, Fd};
 
-/// How long (ns) a thread sleeps between looks for more behind what it has looked at.
+/// How long (ns) a thread sleeps between looks for more bytes behind those that it has looked at.
 const NAP_OF_LOOKER: u64 = 2_000_000;
 
-/// Receives for an end that [receives over TCP](WayIn::is_over_tcp). `None`: the rest is the segment's, behind `got` bytes.
+/// Receives for an end that [receives over TCP](WayIn::is_over_tcp). `None`: the rest lies in the segment, behind `got`
+/// bytes.
 #[cold]
 pub(super) fn receive(
     socket: &Socket,
@@ -40,7 +41,7 @@ pub(super) fn receive(
         _ => Take::Consume,
     };
     loop {
-        // The number may be another one by now.
+        // The socket may have another number by now.
         let stream = &stream.over(socket.anchor());
         if returning::is_half_left(stream) || stream.endpoint.way_in() == WayIn::Back {
             detach::look_after(socket, stream);
@@ -73,8 +74,8 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
-            // This end knows of the reset already. The kernel may not: TCP_USER_TIMEOUT ends a connection here. Bytes in the
-            // segment would have come before the reset.
+            // This end already knows of the reset. The kernel may not know of it, because TCP_USER_TIMEOUT ends a
+            // connection in this library. Bytes in the segment would have come before the reset.
             Taken::Nothing | Taken::End(_) | Taken::Cut(_)
                 if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) =>
             {
@@ -88,9 +89,11 @@ pub(super) fn receive(
                 continue;
             }
             Taken::Bytes(n) => {
-                // As much as there is: who gets less than it asked for takes it that nothing is left.
+                // The call takes all that is there: a program that gets less than it asked for assumes that nothing is
+                // left.
                 *got += n;
-                // An error that is behind them the kernel keeps: it would tell it once.
+                // The call leaves an error behind these bytes in the kernel, because the kernel would tell the error
+                // only once.
                 let is_all = || {
                     is_back()
                         && net::unread(stream.anchor) == Some(0)
@@ -128,7 +131,8 @@ pub(super) fn receive(
     }
 }
 
-/// Looks at what is there on both sides of the turn; `rings`: somebody is to be woken. Receive lock.
+/// Looks at the bytes that are there on both sides of the turn. `rings`: the caller has to ring. The caller has the
+/// receive lock.
 fn peek(stream: &Stream, to: &mut Buffers, rings: &mut bool) -> Result<Taken, Broken> {
     let taken = switchover::take(stream, to, Take::Peek)?;
     let Taken::Bytes(seen) = taken else { return Ok(taken) };
@@ -140,7 +144,7 @@ fn peek(stream: &Stream, to: &mut Buffers, rings: &mut bool) -> Result<Taken, Br
     Ok(Taken::Bytes(seen + behind.bytes))
 }
 
-/// The kernel's stream ended before the peer turned: nothing comes from the segment.
+/// Notes that the kernel's stream ended before the peer turned: nothing comes from the segment.
 fn note_end(socket: &Socket, stream: &Stream, error: i32) {
     if error == 0 {
         ends::note_end(socket, stream);
@@ -151,7 +155,7 @@ fn note_end(socket: &Socket, stream: &Stream, error: i32) {
     stream.endpoint.step_in(InEvent::Turned);
 }
 
-/// Waits for more, if the call does.
+/// Waits for more bytes, if the call may wait.
 fn pause(
     socket: &Socket,
     stream: &Stream,
@@ -172,8 +176,8 @@ fn pause(
     }
 }
 
-/// Of a call that looks at less than it wants: sleeps for a moment, for nothing tells of more behind what lies there; false if it
-/// returns.
+/// Sleeps for a moment in a call that looks at fewer bytes than it wants. Nothing reports more bytes behind those that
+/// lie there, so the call looks by the clock. False if the call returns.
 #[cold]
 fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool {
     if !looks_at_all(flags) || !waits(stream, flags) {
@@ -190,20 +194,20 @@ fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool
     blocking::wait_for(&mut [], Some(nap), None).is_ok()
 }
 
-/// True if the call returns only once all that it looks at is there.
+/// True if the call looks, and returns only once all bytes that it wants are there.
 fn looks_at_all(flags: i32) -> bool {
     const ALL: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
     flags & ALL == ALL
 }
 
-/// A call that waited already has only the rest of its time-out, which the kernel does not know: waits for that long. Gives why
-/// nothing came.
+/// Waits for the rest of the time-out of a call that has waited before, because the kernel does not know that rest.
+/// Gives the error if nothing came.
 fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
     let left = limit.rest()?;
     let anchor = socket.anchor();
     let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
     match blocking::wait_for(&mut one, Some(left), None) {
-        // The kernel does not tell of fewer bytes than SO_RCVLOWAT.
+        // The kernel does not report fewer bytes than SO_RCVLOWAT.
         Ok(0) => (net::unread(anchor) == Some(0)).then_some(Errno(libc::EAGAIN)),
         slept => slept.err(),
     }
@@ -214,7 +218,7 @@ fn has_error(anchor: Fd) -> bool {
     poll::poll_one(anchor, 0).is_ok_and(|events| events & libc::POLLERR != 0)
 }
 
-/// Goes on with a receive on a socket that returned to TCP after `got` bytes.
+/// Goes on with a receive that has `got` bytes, on a socket that returned to TCP.
 #[cold]
 pub(super) fn rest_from_kernel(
     socket: &Socket,
@@ -234,12 +238,13 @@ pub(super) fn rest_from_kernel(
         // An urgent byte alone is not reported as data.
         let events = libc::POLLIN | libc::POLLPRI;
         let mut one = [libc::pollfd { fd: anchor, events, revents: 0 }];
-        // A read that has bytes ends before an urgent one, which the kernel's would not know.
+        // A read that has bytes ends before an urgent byte. A new read of the kernel's would not know that this call
+        // has bytes.
         if blocking::poll(&mut one, time, None) != Ok(1) || net::is_at_mark(anchor) {
             break;
         }
         if one[0].revents & libc::POLLERR != 0 && net::unread(anchor) == Some(0) {
-            // The next call is told, and the kernel tells it once.
+            // The next call has to learn of the error, and the kernel tells it only once.
             break;
         }
         match to.with_pieces(usize::MAX, |pieces| net::receive_into(anchor, pieces, 0)) {

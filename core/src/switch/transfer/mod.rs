@@ -1,7 +1,8 @@
-//! Sending and receiving on the SAN, with TCP's rules for flags, waiting and errors: from a stream's steps to a call's
-//! result.
+//! Sends and receives on the SAN, with TCP's rules for flags, waiting and errors: makes a call's result from a stream's
+//! steps.
 //!
-//! May wait, and have connections go back to TCP. Must not decide that one comes to the SAN, nor know of epoll.
+//! This folder may wait, and may have connections go back to TCP. It must not decide that a connection comes to the
+//! SAN, and must not know of epoll.
 
 pub mod files;
 mod from_tcp;

@@ -1,6 +1,6 @@
-//! Sending much data by RDMA: a blocking send lends its memory, or writes into a posted receive,
-//! and waits until the receiver has what it wants of it (S3–S5, A3–A12). A receiver that does not
-//! post a receive in time gets messages after all (A4), so nobody waits for long.
+//! Sends much data by RDMA. A blocking send lends its memory, or writes into a posted receive, and waits until the
+//! receiver has what it wants of the data (S3–S5, A3–A12). A receiver that does not post a receive in time gets
+//! messages after all (A4), so no sender waits for long.
 
 use crate::provider::shm::{MemoryRegistration, Right};
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
@@ -17,20 +17,20 @@ use crate::sys::user::Access;
 use crate::sys::{time, Errno};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-/// How often a sender that waits scans its connection (A4), in nanoseconds.
+/// How often (ns) a sender that waits scans its connection (A4).
 const SCAN: u64 = 1_000_000;
 
-/// Data that was announced to the receiver, and lent for RDMA read if that is how it goes. When this is dropped, also
-/// where the thread is cancelled in its wait, the memory is the program's alone again, and the receiver is told how much
-/// came that way.
+/// Data that was announced to the receiver. For RDMA read, the sender also lends the memory of the data. Once this
+/// value is dropped, the memory is the program's alone again, and this end tells the receiver how much came by RDMA.
+/// That holds also where the thread is cancelled in its wait.
 struct Lent<'a> {
     stream: &'a Stream<'a>,
     key: u32,
     rest: u32,
-    /// Bytes of it that were read or written so far.
+    /// Bytes of the data that were read or written so far.
     taken: u32,
     readable: bool,
-    /// The receiver knows of it and expects it.
+    /// The receiver knows of the data and expects it.
     announced: bool,
 }
 
@@ -39,12 +39,12 @@ impl Lent<'_> {
         &self.stream.own().readable.0
     }
 
-    /// Ends RDMA read; gives the bytes that the receiver read, which count as sent.
+    /// Ends RDMA read. Gives the number of bytes that the receiver read. They count as sent.
     fn take_back(&mut self) -> u32 {
         if !std::mem::replace(&mut self.readable, false) {
             return 0;
         }
-        // It is only read from: a reader never keeps it busy.
+        // The receiver only reads this memory, and a reader never keeps it busy.
         let read = self.registration().deregister(self.rest).unwrap_or(0);
         self.stream.endpoint.send.transfers.read(read);
         self.stream.show_sent_by_rdma(read);
@@ -63,13 +63,13 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// The holder of the send lock waits for the peer until this is dropped.
+/// The holder of the send lock waits for the peer until this value is dropped.
 struct Awaits<'a>(&'a AtomicU32);
 
 impl<'a> Awaits<'a> {
     fn peer(send: &'a SendHalf) -> Awaits<'a> {
         send.awaits_peer.store(1, SeqCst);
-        // A thread that waits for the lock may not want it any more.
+        // A thread that waits for the lock may not want to wait any more.
         send.lock.nudge();
         Awaits(&send.awaits_peer)
     }
@@ -81,7 +81,7 @@ impl Drop for Awaits<'_> {
     }
 }
 
-/// One send of much data. The send lock is held all the time: what is sent stays in one piece.
+/// One send of much data. Its thread holds the send lock all the time, so that the data stays in one piece.
 struct Transfer<'a, 'b> {
     socket: &'a Socket,
     stream: &'a Stream<'a>,
@@ -89,10 +89,10 @@ struct Transfer<'a, 'b> {
     abilities: Abilities,
     moved: Moved,
     limit: &'a Limit,
-    /// A signal ended a wait, or the time-out.
+    /// The error of a wait that a signal, or the time-out, ended.
     stopped: Option<Errno>,
-    /// From the first wait on, to the end: between two waits there is not enough time for anybody else,
-    /// who would only be told in vain that it may send.
+    /// This is set from the first wait to the end of the send. Between two waits no other thread has time to send, so
+    /// telling another thread that it may send would be in vain.
     awaits: Option<Awaits<'a>>,
 }
 
@@ -105,8 +105,8 @@ enum Woken {
     Interrupted,
 }
 
-/// Sends by RDMA as much as is possible and worth it; what remains in `from` goes in messages.
-/// Send lock. `limit`: the send may block, no longer than this; `began`: when the call did, in ticks.
+/// Sends by RDMA as much as is possible and worth it, and the rest of `from` in messages. The caller has the send lock.
+/// `limit`: the send may block, no longer than this. `began`: when the call began, in ticks.
 pub(in crate::switch) fn send(
     socket: &Socket,
     stream: &Stream,
@@ -116,10 +116,11 @@ pub(in crate::switch) fn send(
 ) -> Result<Moved, Broken> {
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
-    // A thread that a signal handler threw out of such a wait: in messages it gets on, however often that happens.
+    // A signal handler threw a thread out of such a wait. In messages the thread gets on, however often it is thrown
+    // out.
     let thrown_out = sending.waits.load(Relaxed) != 0;
     sending.waits.store(0, Relaxed);
-    // The kernel may wait in the peer's memory.
+    // An RDMA transfer may make the kernel wait in the peer's memory, so only a send that may block uses RDMA.
     let Some(limit) = limit.filter(|_| !thrown_out) else { return stream.send(from) };
     let measures = policy::measures();
     let before = sending.transfers.bytes();
@@ -145,7 +146,7 @@ pub(in crate::switch) fn send(
         moved.ring |= rest.ring;
         moved.fault = rest.fault;
         if moved.fault.is_none() && from.remaining() > 0 {
-            // It must not be lost in a wait for room.
+            // The signal or the time-out must not be lost in a wait for room.
             moved.fault = stopped;
         }
     }
@@ -159,7 +160,7 @@ pub(in crate::switch) fn send(
     Ok(moved)
 }
 
-/// The measured way of sending much data changed: the receiver is told what to post.
+/// Tells the receiver what to post: the measured way of sending much data changed.
 fn prefer(socket: &Socket, stream: &Stream) {
     let preference = &stream.endpoint.send.preference;
     let way = preference.way();
@@ -174,7 +175,7 @@ fn prefer(socket: &Socket, stream: &Stream) {
 }
 
 impl Transfer<'_, '_> {
-    /// Gives the bytes that were moved; and the error of a wait that a signal ended, or the time-out.
+    /// Gives the bytes that were moved, and the error of a wait that a signal, or the time-out, ended.
     fn run(mut self) -> Result<(Moved, Option<Errno>), Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         if let Some(mode) = transfers.learn() {
@@ -184,7 +185,7 @@ impl Transfer<'_, '_> {
             if self.stream.send_due_now() {
                 ring::ring(self.socket);
             }
-            // Order: what lies in the send buffer comes before what is announced.
+            // The bytes in the send buffer come before the announced bytes.
             if !self.stream.prepare_to_announce()? {
                 break;
             }
@@ -219,8 +220,8 @@ impl Transfer<'_, '_> {
         self.stream.endpoint.due.note(&Control::EnterMode(mode, false));
     }
 
-    /// Writes at most `most` bytes into an advertised buffer of `room`; how many it was. `None`: the
-    /// buffer was withdrawn.
+    /// Writes at most `most` bytes into an advertised buffer of `room` bytes. Gives the number of bytes written.
+    /// `None`: the receiver withdrew the buffer, or the write failed.
     fn write(&mut self, key: u32, room: u32, most: u32) -> Option<u32> {
         match self.stream.write_to(key, room, most, self.from) {
             Ok(Some(moved)) => {
@@ -239,8 +240,7 @@ impl Transfer<'_, '_> {
         }
     }
 
-    /// Announces the next piece of the data and waits for what becomes of it; false: the rest goes in
-    /// messages.
+    /// Announces the next piece of the data, and waits until the receiver acts on it. False: the rest goes in messages.
     fn announce(&mut self, readable: bool, first_part: bool) -> Result<bool, Broken> {
         let stream = self.stream;
         let first = if first_part { stream.first_part().min(self.from.remaining() - 1) } else { 0 };
@@ -261,7 +261,7 @@ impl Transfer<'_, '_> {
         let address = readable.then_some(at);
         let sent = stream.announce(Available { key, rest, address }, first, self.from);
         let Ok(moved) = sent else {
-            // No credit, or the program's memory is bad: the ordinary way finds out which.
+            // There is no credit, or the program's memory is bad. A send in messages finds out which.
             return Ok(false);
         };
         lent.announced = true;
@@ -272,7 +272,7 @@ impl Transfer<'_, '_> {
         self.follow(lent)
     }
 
-    /// Waits until the announced data was read, or writes it where the receiver wants it.
+    /// Waits until the receiver has read the announced data, or writes the data where the receiver wants it.
     fn follow(&mut self, mut lent: Lent) -> Result<bool, Broken> {
         let readable = lent.readable;
         loop {
@@ -286,15 +286,15 @@ impl Transfer<'_, '_> {
                         None => continue,
                     }
                     if lent.taken < lent.rest {
-                        // More receives will be posted for the rest of it (A6).
+                        // The receiver will post more receives for the rest of the data (A6).
                         self.stream.endpoint.send.transfers.await_more();
                         continue;
                     }
                     self.end(End::Written { directly: a.directly });
                     return Ok(true);
                 }
-                // The advertisement wins over the descriptor that was sent (A12): a receiver that advertised does not
-                // use that.
+                // The advertisement wins over the descriptor that this end sent (A12): a receiver that advertised does
+                // not use the descriptor.
                 Woken::Progress(Progress::Advertised(a)) => {
                     lent.announced = false;
                     let taken = self.take_back(&mut lent);
@@ -309,14 +309,14 @@ impl Transfer<'_, '_> {
                 Woken::Interrupted => (End::Abandoned, false),
             };
             self.take_back(&mut lent);
-            // All of it may have been read while the decision fell.
+            // The receiver may have read all of the data while this end decided.
             let all = lent.taken == lent.rest;
             self.end(if all && readable { End::Read } else { end });
             return Ok(all || go_on);
         }
     }
 
-    /// Goes on behind what the receiver read from where the program has it.
+    /// Ends RDMA read, and goes on behind the bytes that the receiver read from the program's memory.
     fn take_back(&mut self, lent: &mut Lent) -> u32 {
         let read = lent.take_back();
         self.from.skip(read as usize);
@@ -324,7 +324,7 @@ impl Transfer<'_, '_> {
         read
     }
 
-    /// Large-receive mode without RDMA read: the receiver acts, and is waited for (A11).
+    /// Waits for the receiver's advertisement, in large-receive mode without RDMA read (A11).
     fn wait_for_advertisement(&mut self) -> Result<bool, Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         transfers.await_advertisement();
@@ -343,7 +343,7 @@ impl Transfer<'_, '_> {
         }
     }
 
-    /// What the receiver did about the transfer by now.
+    /// Gives what the receiver has done about the transfer by now.
     fn look(&self, lent: Option<&Lent>) -> Result<Progress, Broken> {
         self.stream.absorb_if_free()?;
         if let Some(lent) = lent.filter(|l| l.readable && l.registration().done() == l.rest) {

@@ -1,4 +1,4 @@
-//! recv in all its forms, with TCP's rules for flags, waiting and errors.
+//! Receives by recv in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::session::transfer::Call;
 use crate::switch::anchor::ends;
@@ -26,7 +26,7 @@ use crate::sys::{net, process, time, Errno};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
+/// How long (ns) a receive looks again for bytes that the program was told of, and that are not there at this moment.
 const LOOK_TIME: u64 = 100_000_000;
 
 /// Receives for the program. `Pass`: the socket is on plain TCP.
@@ -39,7 +39,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let began = time::ticks();
     to.know_time(began);
     if flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
-        // The kernel has the urgent byte: its sender went back to TCP before.
+        // The kernel has the urgent byte, because its sender went back to TCP before it sent the byte.
         return Outcome::Pass;
     }
     let (mut got, limit) = (0, Limit::default());
@@ -59,13 +59,13 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     }
     let outcome = receive_step_by_step(socket, &stream, to, flags, got, limit);
     if returning::is_due(&stream) {
-        // That may have been the last of what lies in the segment, and another thread sleep for what comes behind it.
+        // This call may have taken the segment's last bytes while another thread sleeps for the bytes behind them.
         detach::look_after(socket, &stream);
     }
     outcome
 }
 
-/// Leaves what comes after both directions were shut out of what is received.
+/// Keeps this call from receiving bytes that came after both directions were shut.
 #[cold]
 fn refuse(socket: &Socket, stream: &Stream, to: &mut Buffers, got: usize) -> Option<Outcome> {
     ends::look_behind_shutdown(socket, stream);
@@ -77,7 +77,7 @@ fn refuse(socket: &Socket, stream: &Stream, to: &mut Buffers, got: usize) -> Opt
     (allowed == 0).then(|| Outcome::Done(if got > 0 { Ok(got) } else { over() }))
 }
 
-/// As [`receive`], whatever else is to be done; `got`: bytes received before.
+/// As [`receive`], with all steps that a receive may need. `got`: bytes received before.
 fn receive_step_by_step(
     socket: &Socket,
     stream: &Stream,
@@ -87,7 +87,7 @@ fn receive_step_by_step(
     limit: Limit,
 ) -> Outcome {
     if returning::comes_again(stream) && detach::look_after(socket, stream) {
-        // All of it is there, also what is sent behind it.
+        // The kernel has all bytes that come again, also those sent behind them.
         return from_tcp::rest_from_kernel(socket, to, got, flags, &limit);
     }
     let take = match flags {
@@ -129,14 +129,14 @@ struct Receiving<'a, 'b> {
     wanted: usize,
     got: usize,
     limit: Limit,
-    /// When it began to look again for bytes that the program was told of.
+    /// When the call began to look again for bytes that the program was told of.
     looks_since: Option<u64>,
-    /// How much it had when it last waited.
+    /// How many bytes the call had when it last waited.
     waited_at: Option<usize>,
 }
 
 impl<'a> Receiving<'a, '_> {
-    /// Takes what is there, and waits if that is not enough and the call may wait.
+    /// Takes the bytes that are there. Waits if they are not enough and the call may wait.
     #[inline(always)]
     fn go_on(&mut self) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
@@ -145,7 +145,7 @@ impl<'a> Receiving<'a, '_> {
         {
             return self.done();
         }
-        // Before what is there is taken: at an end that is seen here nothing comes any more.
+        // The call looks for the end before it takes bytes: behind an end that it sees here, nothing comes any more.
         let ended = ends::ended(stream);
         self.take_what_is_there()?;
         let enough = self.enough();
@@ -182,17 +182,17 @@ impl<'a> Receiving<'a, '_> {
         }
     }
 
-    /// The call returns with what it has got.
+    /// Ends the call with the bytes that it has got.
     fn done(&self) -> ControlFlow<Outcome> {
         ControlFlow::Break(Outcome::Done(Ok(self.got)))
     }
 
-    /// The call returns with what it has got, or else with this error.
+    /// Ends the call with the bytes that it has got, or with this error if it has none.
     fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
         ControlFlow::Break(Outcome::Done(if self.got > 0 { Ok(self.got) } else { Err(e) }))
     }
 
-    /// The connection went back to TCP.
+    /// Receives the rest from the kernel: the connection went back to TCP.
     #[cold]
     fn rest_from_kernel(&self) -> ControlFlow<Outcome> {
         let (to, limit) = (self.to.clone(), &self.limit);
@@ -200,7 +200,7 @@ impl<'a> Receiving<'a, '_> {
         ControlFlow::Break(rest)
     }
 
-    /// The peer's direction is back on TCP, and this end's may not be yet.
+    /// Receives over TCP if the peer's direction is back there. This end's direction may not be back yet.
     #[cold]
     fn receive_over_tcp(&mut self) -> ControlFlow<Outcome> {
         if !self.stream.endpoint.way_in().is_over_tcp() {
@@ -213,11 +213,11 @@ impl<'a> Receiving<'a, '_> {
         }
     }
 
-    /// Takes what is there; ends the call if that was all it wanted, or went wrong.
+    /// Takes the bytes that are there. Ends the call if it has all that it wanted, or if taking failed.
     #[inline(always)]
     fn take_what_is_there(&mut self) -> ControlFlow<Outcome> {
         let (socket, stream, take, call) = (self.socket, self.stream, self.take, self.call);
-        // Asked before, so that what is looked at here is all there is in the segment.
+        // This asks before the look, so that the look finds all that lies in the segment.
         let continues = returning::continues_over_tcp(stream);
         let received = match take {
             Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call),
@@ -229,7 +229,7 @@ impl<'a> Receiving<'a, '_> {
                 return ControlFlow::Break(Outcome::Done(Err(reentered(stream, self.flags))));
             }
             Err(Failure::Broken(why)) => {
-                // Where the bytes of this attempt lie nobody knows.
+                // No one knows where the bytes of this attempt lie.
                 ends::fail(socket, stream, why);
                 let told = if self.got > 0 { Ok(self.got) } else { reset_error(stream, Ok(0)) };
                 return ControlFlow::Break(Outcome::Done(told));
@@ -257,7 +257,8 @@ impl<'a> Receiving<'a, '_> {
         ControlFlow::Continue(())
     }
 
-    /// True if a call that wants no byte returns none: bytes or the end are there. A reset is told to such a call as to any other.
+    /// True if a call that wants no byte returns: bytes or the end are there. Such a call tells a reset as any other
+    /// call does.
     #[cold]
     fn may_take_none(&self) -> bool {
         let stream = self.stream;
@@ -269,7 +270,7 @@ impl<'a> Receiving<'a, '_> {
         held.is_ok() && stream.absorb().is_ok() && stream.peek_readable() == Some(true)
     }
 
-    /// Looks at what the kernel has behind what lies in the segment.
+    /// Looks at the bytes that the kernel has behind those in the segment.
     #[cold]
     fn look_behind(&mut self) {
         let (stream, seen) = (self.stream, self.got);
@@ -282,7 +283,8 @@ impl<'a> Receiving<'a, '_> {
         self.got += switchover::take_behind(stream, &mut to, Take::Peek);
     }
 
-    /// Takes what the kernel has behind what lay in the segment, which the program may have looked at together.
+    /// Takes the bytes that the kernel has behind those that lay in the segment. The program may have looked at both
+    /// together.
     #[cold]
     fn take_behind(&mut self) {
         if detach::look_after(self.socket, self.stream) {
@@ -290,7 +292,7 @@ impl<'a> Receiving<'a, '_> {
         }
     }
 
-    /// Looks whether an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
+    /// True if an urgent byte comes next, over TCP, behind all that lies in the segment. A read ends there.
     #[cold]
     fn look_for_mark(&self) -> bool {
         let (stream, looked_at) = (self.stream, if self.take == Take::Peek { self.got } else { 0 });
@@ -298,7 +300,7 @@ impl<'a> Receiving<'a, '_> {
         stream.available() == Ok(looked_at as u64) && net::is_at_mark(stream.anchor)
     }
 
-    /// How many bytes let the call return: at least one.
+    /// Gives the number of bytes with which the call may return: at least one.
     #[inline(always)]
     fn enough(&self) -> usize {
         let enough = if self.flags & libc::MSG_WAITALL != 0 {
@@ -309,8 +311,8 @@ impl<'a> Receiving<'a, '_> {
         enough.max(1)
     }
 
-    /// True if it is to look again at once: MSG_PEEK or FIONREAD told the program of bytes, and the call would return
-    /// without them. They are there as soon as their sender sends them in messages. `over`: nothing comes.
+    /// True if the call is to look again at once: MSG_PEEK or FIONREAD told the program of bytes, and the call would
+    /// return without them. The bytes are there as soon as their sender sends them in messages. `over`: nothing comes.
     #[inline(always)]
     fn lacks_what_was_seen(&mut self, waits: bool, over: bool) -> bool {
         let stream = self.stream;
@@ -334,13 +336,14 @@ impl<'a> Receiving<'a, '_> {
         looks
     }
 
-    /// True if the rest of what was announced will be written into the buffer once that is posted.
+    /// True if the sender will write the rest of the announced data into the buffer once this end has posted the
+    /// buffer.
     #[inline(always)]
     fn will_be_written(&self) -> bool {
         self.take == Take::Consume && self.stream.will_be_written(self.wanted - self.got)
     }
 
-    /// Nothing comes any more.
+    /// Ends the call where nothing comes any more.
     fn end(&self) -> ControlFlow<Outcome> {
         ends::look_behind_shutdown(self.socket, self.stream);
         if self.got == 0 && self.stream.endpoint.has(flag::RESET) {
@@ -350,7 +353,7 @@ impl<'a> Receiving<'a, '_> {
         self.done()
     }
 
-    /// Before it waits: posts its buffer for RDMA if the sender is to know of it.
+    /// Posts the call's buffer for RDMA before it waits, if the sender is to know of the buffer.
     #[inline(always)]
     fn post(&self, waits: bool) -> Option<Posted<'a>> {
         if self.take != Take::Consume || !self.stream.concerns_sender(self.to.remaining()) {
@@ -359,12 +362,13 @@ impl<'a> Receiving<'a, '_> {
         post(self.socket, self.stream, &self.to, self.call, waits)
     }
 
-    /// Sleeps until there may be something.
+    /// Sleeps until there may be something to receive.
     #[inline(always)]
     fn wait(&mut self, posted: Option<&Posted>) -> Result<(), Errno> {
         let (socket, stream, take, got) = (self.socket, self.stream, self.take, self.got);
         let stamp = (take == Take::Peek && got > 0).then(|| stream.arrival_stamp());
-        // Not again after one that brought nothing: the peer can write there what it likes.
+        // A wait that brought nothing is not followed by another one on the peer's announcement: the peer can write
+        // there what it likes.
         let hinted = posted.is_none() && self.waited_at != Some(got);
         self.waited_at = Some(got);
         let how = Wait::new(CountedEvent::Read, got > 0, &self.limit);
@@ -376,7 +380,8 @@ impl<'a> Receiving<'a, '_> {
         woken.map(drop)
     }
 
-    /// Before a call that does not wait returns without enough: asks the kernel; true if the call is to look again.
+    /// Asks the kernel before a call that does not wait returns without enough bytes. True if the call is to look
+    /// again.
     #[inline(always)]
     fn look_for_change(&self) -> bool {
         let (socket, stream) = (self.socket, self.stream);
@@ -388,7 +393,7 @@ impl<'a> Receiving<'a, '_> {
         false
     }
 
-    /// The posted buffer is the program's alone again; true if something was written to it.
+    /// Takes the posted buffer back for the program alone. True if the sender wrote something to it.
     #[inline(always)]
     fn takes_back(&mut self, posted: Option<Posted>) -> bool {
         let written = posted.map_or(0, Posted::take_back);
@@ -400,7 +405,7 @@ impl<'a> Receiving<'a, '_> {
     }
 }
 
-/// Receives what is there, where that is simple; `got`: bytes with those before.
+/// Receives the bytes that are there, where that is simple. Adds their number to `got`.
 #[inline(always)]
 fn receive_at_once(
     socket: &Socket,
@@ -424,7 +429,7 @@ fn receive_simply(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut 
 }
 
 enum Failure {
-    /// The calling thread is inside a call on this socket already.
+    /// The calling thread is already inside a call on this socket.
     Busy,
     Broken(Broken),
 }
@@ -452,7 +457,7 @@ fn receive_once(
     received
 }
 
-/// Before a receive waits: posts its buffer for RDMA if the sender is to know of it.
+/// Posts a receive's buffer for RDMA before the receive waits, if the sender is to know of the buffer.
 #[inline]
 fn post<'a>(
     socket: &Socket,
@@ -471,7 +476,7 @@ fn post<'a>(
     posted
 }
 
-/// read and readv. Of zero bytes they return at once, while recv of zero bytes waits until there is something.
+/// Serves read and readv. For zero bytes they return at once, while recv for zero bytes waits until there is something.
 pub fn read(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
     if to.remaining() == 0 {
         return Outcome::Done(Ok(0));

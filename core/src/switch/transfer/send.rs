@@ -1,4 +1,4 @@
-//! send in all its forms, with TCP's rules for flags, waiting and errors.
+//! Sends by send in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::provider::shm::Span;
 use crate::session::WayOut;
@@ -56,7 +56,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     send_in_steps(socket, &stream, from, flags, began)
 }
 
-/// writev. Of zero bytes it returns at once, while send of zero bytes tells what is wrong with the connection.
+/// Serves writev. For zero bytes it returns at once, while send for zero bytes tells an error of the connection.
 pub fn write_vector(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
     if from.remaining() == 0 {
         return Outcome::Done(Ok(0));
@@ -64,7 +64,7 @@ pub fn write_vector(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
     send(socket, from, flags)
 }
 
-/// As [`send`], whatever else is to be done. `began`: when the call did, in ticks.
+/// As [`send`], with all steps that a send may need. `began`: when the call began, in ticks.
 #[inline(never)]
 fn send_in_steps(
     socket: &Socket,
@@ -90,7 +90,7 @@ fn send_in_steps(
                 return Ok((moved, from.remaining() == 0));
             }
             link::look_for_room(stream, from.remaining(), waits(stream, flags));
-            // Also for the rest of a large send: its waits are a part of what the send costs.
+            // The rest of a large send goes here too: its waits are a part of what the send costs.
             let moved = if wanted < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
             } else {
@@ -110,7 +110,7 @@ fn send_in_steps(
     }
 }
 
-/// Goes on with a send on a socket that returned to TCP after `sent` bytes.
+/// Goes on with a send that has sent `sent` bytes, on a socket that returned to TCP.
 #[cold]
 fn rest_to_kernel(socket: &Socket, from: &Buffers, sent: usize, flags: i32) -> Outcome {
     let rest =
@@ -118,8 +118,8 @@ fn rest_to_kernel(socket: &Socket, from: &Buffers, sent: usize, flags: i32) -> O
     Outcome::Done(Ok(sent + rest.unwrap_or(0)))
 }
 
-/// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile, splice). `fill` is given
-/// where to put it, and ends the transfer when it has less.
+/// Sends bytes that `fill` provides, up to `length`, straight into the send buffer (sendfile, splice). `fill` gets the
+/// place for the bytes. It ends the transfer when it provides fewer than the place holds.
 pub(super) fn send_from(
     socket: &Socket,
     length: usize,
@@ -143,7 +143,7 @@ pub(super) fn send_from(
         &Limit::default(),
         |stream| {
             if !switchover::turn(stream) {
-                // The receiver is in the middle of something.
+                // The receiver is not ready for the turn at this moment.
                 return Ok((Moved::default(), false));
             }
             let fill = |to: Span| {
@@ -162,9 +162,9 @@ pub(super) fn send_from(
     )
 }
 
-/// Moves bytes with `step` until it says it is done, waiting for space as the flags and the socket
-/// demand. `step` runs under the send lock and returns what it moved, an error of its source, and
-/// whether it is done. The caller has looked at the anchor if that was due.
+/// Moves bytes with `step` until `step` says that it is done. Waits for space as the flags and the socket demand.
+/// `step` runs under the send lock. It returns what it moved, with an error of its source, and whether it is done. The
+/// caller has looked at the anchor if that was due.
 #[inline(always)]
 fn transmit(
     socket: &Socket,
@@ -192,7 +192,7 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Sends what goes now, and waits if that is not all and the call may wait.
+    /// Sends the bytes that go now. Waits if they are not all and the call may wait.
     #[inline(always)]
     fn go_on(
         &mut self,
@@ -241,7 +241,8 @@ impl Sending<'_> {
         }
     }
 
-    /// The connection may be on its way back to TCP, or not have turned to the SAN and never do so.
+    /// Goes on with a return to TCP that has begun. Goes back to TCP if this end has not turned to the SAN and never
+    /// will.
     #[inline(always)]
     fn look_at_way(&self) {
         if returning::is_due(self.stream) {
@@ -252,18 +253,18 @@ impl Sending<'_> {
         }
     }
 
-    /// This end has left for TCP, and what it sent before goes there first.
+    /// Waits, after this end left for TCP, until the bytes that go there first have gone.
     #[cold]
     fn wait_for_what_goes_first(&self, waits: bool) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
         if detach::look_after(socket, stream) {
-            // It is on TCP, also where a hostile peer has it go there without what goes first.
+            // The socket is on TCP. A hostile peer may have made it go there without the bytes that go first.
             return self.over_tcp();
         }
         if !returning::is_half_left(stream) {
             return ControlFlow::Continue(());
         }
-        // There is no room for it.
+        // TCP has no room for the bytes that go first.
         let waited = match unable(stream) {
             Some(e) => Err(e),
             None if !waits => Err(Errno(libc::EAGAIN)),
@@ -278,23 +279,24 @@ impl Sending<'_> {
         }
     }
 
-    /// Ends the call if its bytes go over TCP, or nothing can be sent any more. Send lock.
+    /// Ends the call if its bytes go over TCP, or if nothing can be sent any more. The caller has the send lock.
     #[inline(always)]
     fn check(&self) -> ControlFlow<Outcome> {
         let (stream, sent) = (self.stream, self.sent);
         if goes_over_tcp(self.socket, stream) {
-            // The kernel may find no room, which makes an EPOLLOUT edge due.
+            // The kernel may find no room, and then an EPOLLOUT edge becomes due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return self.over_tcp();
         }
         if stream.endpoint.has(flag::SEND_SHUT) {
-            // A reset that came since is told before what this end did itself, and the kernel alone may know of it.
+            // The call tells a reset that came since before it tells of this end's own shutdown. The kernel alone may
+            // know of that reset.
             ends::look(self.socket, stream);
         } else {
             ends::look_here(self.socket, stream);
         }
         if sent > 0 && is_broken(stream) {
-            // This call tells how much was sent, and the next one the error. Nothing goes behind the end.
+            // This call tells how much it sent, and the next call tells the error. Nothing goes behind the end.
             return ControlFlow::Break(Outcome::Done(Ok(sent)));
         }
         match if sent == 0 { unable(stream) } else { None } {
@@ -303,7 +305,7 @@ impl Sending<'_> {
         }
     }
 
-    /// The rest goes over TCP.
+    /// Ends the call so that the rest goes over TCP.
     fn over_tcp(&self) -> ControlFlow<Outcome> {
         ControlFlow::Break(match self.sent {
             0 => Outcome::Pass,
@@ -311,7 +313,8 @@ impl Sending<'_> {
         })
     }
 
-    /// Rings the bell if somebody may sleep there. After a send to a peer that receives nothing more, the pipe is broken.
+    /// Rings the bell if a thread of the peer may sleep there. Breaks the pipe after a send to a peer that receives
+    /// nothing more.
     #[inline(always)]
     fn tell_peer(&self, moved: Moved) {
         if ends::answers_with_reset(self.stream) {
@@ -324,7 +327,8 @@ impl Sending<'_> {
         }
     }
 
-    /// The bytes could not be sent. The kernel tells the error of a connection that it still carries once.
+    /// Ends the call where its bytes could not be sent. If the kernel still carries the direction, it has told the
+    /// error, and tells it only once. So this end notes the error.
     #[cold]
     fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
@@ -339,7 +343,7 @@ impl Sending<'_> {
         self.end(e)
     }
 
-    /// There is no room, and the call does not wait for it.
+    /// Ends the call where there is no room and the call does not wait for room.
     #[inline]
     fn do_without_room(&self) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
@@ -347,7 +351,7 @@ impl Sending<'_> {
         self.end(Errno(libc::EAGAIN))
     }
 
-    /// The call ends: with what it has sent, or else with this error.
+    /// Ends the call with the number of bytes that it has sent, or with this error if it has sent none.
     fn end(&self, e: Errno) -> ControlFlow<Outcome> {
         if e == Errno(libc::EAGAIN) {
             self.stream.endpoint.send.stalls.fetch_add(1, Relaxed);

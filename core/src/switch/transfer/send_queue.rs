@@ -1,4 +1,5 @@
-//! A call's turn to send: how it waits while other threads have the connection, and what it returns where it may not wait.
+//! A call's turn to send: how the call waits while other threads have the connection, and what it returns where it may
+//! not wait.
 
 use crate::switch::endpoint::control::Slept;
 use crate::switch::endpoint::flag;
@@ -14,15 +15,16 @@ pub(in crate::switch) fn waits(stream: &Stream, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK)
 }
 
-/// A thread that is interrupted inside a call on a socket and calls again from its signal handler
-/// must not wait for itself.
+/// Gives the error of a call that a signal handler makes inside its own thread's call on the socket. Such a call must
+/// not wait for itself.
 pub(in crate::switch) fn reentered(stream: &Stream, flags: i32) -> Errno {
     Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
 }
 
-/// Takes the send lock for a call of the program. A holder that copies is done in a moment, and is waited for. A holder
-/// that waits for the peer is waited for as for room: not by a call that may not wait (EAGAIN), until a signal (EINTR),
-/// until the time-out (EAGAIN). `partial`: the call has moved bytes.
+/// Takes the send lock for a call of the program. If another thread holds the lock and copies, the call waits, because
+/// that thread is done in a moment. If that thread waits for the peer, the call waits as for room: until a signal
+/// (EINTR), until the time-out (EAGAIN), or not at all if it may not wait (EAGAIN). `partial`: the call has moved
+/// bytes.
 #[inline(always)]
 pub(in crate::switch) fn lock<'a>(
     socket: &Socket,
@@ -41,7 +43,7 @@ pub(in crate::switch) fn lock<'a>(
             return Err(Errno(libc::EAGAIN));
         }
         let left = limit.left(socket, CountedEvent::Write);
-        // As the kernel: a call without a time-out is restarted if the program asks for that.
+        // As the kernel does, this restarts a call without a time-out if the program asks for a restart.
         let restarts = || !partial && left.is_none() && handlers::restart();
         if std::mem::take(&mut signalled) && !restarts() {
             return Err(Errno(libc::EINTR));

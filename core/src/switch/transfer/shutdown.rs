@@ -1,4 +1,4 @@
-//! Ending one direction of a connection, or both, as the program asks. The end of a half-close goes through the stream.
+//! Ends one direction of a connection, or both, as the program asks. The end of a half-close goes through the stream.
 //! `anchor::ends` says what the peer's end means.
 
 use crate::provider::shm::{FINISHED, READ_SHUT};
@@ -18,7 +18,7 @@ use crate::switch::waiting::ring;
 use crate::sys::{net, Errno};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Ends directions of a connection (shutdown). Each shutdown wakes whoever waits at this end, as in TCP.
+/// Ends directions of a connection (shutdown). As in TCP, each shutdown wakes the threads that wait at this end.
 pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.await_lane() == Lane::Tcp {
         return Outcome::Pass;
@@ -31,7 +31,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         return Outcome::Pass;
     }
     if ends::look_for_close(socket, &stream) {
-        // As in TCP, a shutdown that fails because the connection is over makes an edge, too.
+        // As in TCP, also a shutdown that fails because the connection is over makes an edge.
         stream.make_edge();
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
@@ -45,7 +45,8 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         registry::set_state(socket.statistics(), registry::State::Closing);
     }
     if stream.endpoint.has(flag::RECEIVE_SHUT) {
-        // The end of a half-close goes through the stream, or comes behind what goes first.
+        // The end of a half-close goes through the stream. An end that is leaving for TCP sends the end there behind
+        // the bytes that go first.
         let held = stream.lock_send();
         let both = stream.endpoint.has(flag::SEND_SHUT) && !returning::is_leaving(&stream);
         let now = if both { libc::SHUT_RDWR } else { libc::SHUT_RD };
@@ -62,23 +63,24 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
 /// Tells the peer that nothing follows.
 fn finish_sending(socket: &Socket, stream: &Stream) {
     let own = stream.own();
-    // Under the lock, so that a send under way in another thread comes before the end.
+    // This takes the lock so that another thread's send that is under way comes before the end.
     let held = stream.lock_send();
     if returning::is_half_left(stream) {
-        // The call that goes on with the return ends the direction as well.
+        // The call that goes on with the return also ends the direction.
     } else if stream.endpoint.way_out() == WayOut::Left {
         let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
     } else {
         own.sending.0.finished.fetch_or(FINISHED, SeqCst);
     }
-    // Before the lock is given back: who takes it from a dead holder signals.
+    // The signal comes before the lock is given back: a thread that takes the lock from a dead holder signals in its
+    // place.
     let ring = stream.signal_read();
     drop(held);
     if ring {
         ring::ring(socket);
     }
     ring::recover_if_needed(socket, stream);
-    // It may be the last call for long.
+    // This may be the last call for a long time.
     detach::look_after_to_the_end(socket, stream);
     ends::show_ends(socket, stream);
 }

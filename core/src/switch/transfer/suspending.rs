@@ -1,10 +1,11 @@
-//! Moving control of a direction to another process while the session is suspended (D4), where the
-//! configuration wants it. On shared memory the token alone would do. The steps are here because a provider needs them
-//! whose connections belong to one process.
+//! Moves control of a direction to another process while the session is suspended (D4), where the configuration wants
+//! that. On shared memory the token alone would do. The steps are here because a provider needs them if its connections
+//! belong to one process.
 //!
-//! The process that has just got the token runs them, for the one that had it before as well: all that either knows lies
-//! in the same memory. It has both locks meanwhile. A peer whose program is elsewhere does not answer. It need not, since
-//! nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
+//! The process that has just got the token runs the steps, also in place of the process that had the token before: the
+//! state of both lies in the same memory. The process has both locks meanwhile. A peer whose program is busy elsewhere
+//! does not answer. The peer need not answer, since nothing is under way there: after [`PATIENCE`] the session goes on
+//! as if the peer had answered.
 
 use crate::registry::{self, Event};
 use crate::switch::anchor::ends;
@@ -18,18 +19,18 @@ use crate::switch::waiting::ring;
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// How long (ns) the peer is waited for: much longer than one that looks takes to answer, and no
-/// longer than a program that waits for nothing may be held up.
+/// How long (ns) this end waits for the peer. That is much longer than a peer that looks takes to answer, and no longer
+/// than a program that waits for nothing may be held up.
 const PATIENCE: u64 = 2_000_000;
-/// How long (ns) the answer is looked for without sleeping, and the naps after that.
+/// How long (ns) this end looks for the answer without sleeping, and how long it naps between looks after that.
 const SPIN: u64 = 20_000;
 const NAP: u64 = 50_000;
 
-/// Whether the log has it that this process did so.
+/// True once this process has logged that control came by a suspended session.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// After control of a direction was taken for a transfer: suspends the session and resumes it, if another
-/// process had control before.
+/// Suspends the session and resumes it, if another process had control before. A thread calls this after it took
+/// control of a direction for a transfer.
 #[inline]
 pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, other: &ControlLock) {
     if held.swapped {
@@ -55,7 +56,7 @@ fn swap(socket: &Socket, stream: &Stream, other: &ControlLock) {
         borrowed = stream.borrow(other);
         borrowed.is_some()
     }) {
-        // Operations of the other direction are under way, or whoever has it is stopped.
+        // Operations of the other direction are under way, or the process that has that direction is stopped.
         return;
     }
     let before = stream.endpoint.suspension.completed();
@@ -78,7 +79,7 @@ fn swap(socket: &Socket, stream: &Stream, other: &ControlLock) {
     }
 }
 
-/// Returns when the session is suspended, or will not be.
+/// Returns once the session is suspended, or will not be.
 fn suspend(socket: &Socket, stream: &Stream, until: u64) -> Result<(), Broken> {
     let suspension = &stream.endpoint.suspension;
     let mut looked = Ok(());
@@ -95,7 +96,7 @@ fn suspend(socket: &Socket, stream: &Stream, until: u64) -> Result<(), Broken> {
     looked
 }
 
-/// Looks until it is `done`, or the time has come; true: done.
+/// Looks until `done` says so, or the time `until` has come. True if `done` said so.
 fn pause_until(until: u64, mut done: impl FnMut() -> bool) -> bool {
     let spins_until = time::now() + SPIN;
     while !done() {

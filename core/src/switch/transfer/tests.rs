@@ -1,4 +1,5 @@
-//! The program's own calls on both ends of a connection, in one process: what is lent to the peer while they run.
+//! Makes a program's calls on both ends of a connection, in one process, and looks at what is lent to the peer while
+//! they run.
 
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::session::transfer::{Abilities, Way};
@@ -27,14 +28,14 @@ const GEOMETRY: Geometry = Geometry {
     largest_send_buffer: 1 << 16,
 };
 
-/// Both ends; their memory is never given back.
+/// Both ends of a connection. Their memory is never given back.
 struct Ends {
     left: &'static Socket,
     right: &'static Socket,
 }
 
 impl Ends {
-    /// A connection that both ends use, whose large sends go by RDMA. A receive without data gives up soon.
+    /// Makes a connection that both ends use, whose large sends go by RDMA. A receive without data gives up soon.
     fn with(abilities: Abilities) -> Ends {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -46,7 +47,7 @@ impl Ends {
             let socket: &'static Socket = Box::leak(Box::new(Socket::loose(anchor.into_raw_fd())));
             socket.has_options.store(true, std::sync::atomic::Ordering::Relaxed);
             let memory = Memory::create_far(role, GEOMETRY).unwrap();
-            // SAFETY: nobody else's memory, which is never discarded.
+            // SAFETY: no one else has this memory, and it is never discarded.
             unsafe {
                 memory.endpoint().offer(abilities);
                 memory.endpoint().use_memory_of(Lender::own());
@@ -62,7 +63,7 @@ impl Ends {
         for end in [left, right] {
             end.endpoint.set(flag::ONE_PROCESS);
             takes_in(&end);
-            // RDMA is tried once messages were.
+            // A sender tries RDMA only after it has sent messages.
             let preference = &end.endpoint.send.preference;
             let mut now = 0;
             while preference.way() == Way::Messages {
@@ -77,7 +78,7 @@ impl Ends {
         (self.left.stream().unwrap(), self.right.stream().unwrap())
     }
 
-    /// Nothing of either end can be accessed by the other.
+    /// Asserts that neither end can access the memory of the other.
     fn assert_nothing_lent(&self, when: &str) {
         for (end, stream) in [("left", self.streams().0), ("right", self.streams().1)] {
             assert!(!stream.own().readable.0.is_lent(), "readable at the {end} end {when}");
@@ -160,7 +161,7 @@ fn m5_nothing_is_lent_after_a_transfer() {
     }
 }
 
-/// A send finds that what was advertised is not there any more, and goes on.
+/// A send finds that the advertised buffer is withdrawn, and goes on.
 #[test]
 fn m5_a14_what_a_receive_advertised_is_taken_back_when_it_gives_up() {
     let ends = Ends::with(WRITE);

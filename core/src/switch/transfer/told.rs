@@ -1,20 +1,21 @@
-//! What a call tells the program besides bytes: the error of a broken connection, once.
+//! What a call tells the program besides bytes. A call tells the error of a broken connection once.
 
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
 use crate::sys::{net, Errno};
 
-/// The error of a broken connection, told once; afterwards `then`.
+/// Gives the error of a broken connection the first time, and `then` afterwards.
 pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
     if stream.endpoint.set(flag::ERROR_REPORTED) {
-        // The kernel may have noted the same one, and tells it to sets and to whoever goes on with the connection.
+        // The kernel may have noted the same error. It would tell that error to epoll sets, and to the program that
+        // goes on with the connection.
         net::forget_error(stream.anchor);
         return Err(stream.endpoint.broken_by());
     }
     then
 }
 
-/// Why nothing can be sent any more, if so.
+/// Gives the error of a send if nothing can be sent any more.
 pub(super) fn unable(stream: &Stream) -> Option<Errno> {
     const BROKEN: u32 = flag::RESET | flag::BROKEN_PIPE;
     match stream.endpoint.state() {

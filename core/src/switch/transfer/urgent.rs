@@ -1,5 +1,6 @@
-//! Urgent data (S8) is TCP's. An end that is about to send some leaves the SAN first, and stays on TCP. So the urgent byte has its
-//! place in the stream of the kernel, which raises SIGURG, reports POLLPRI, and gives the byte out of its place.
+//! Urgent data (S8) goes over TCP. An end that is about to send some leaves the SAN first, and stays on TCP. So the
+//! urgent byte has its place in the kernel's stream. The kernel raises SIGURG, reports POLLPRI, and gives the byte out
+//! of its place.
 
 use crate::reason::Reason;
 use crate::session::WayOut;
@@ -18,14 +19,14 @@ use crate::switch::transfer::send_queue;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::Errno;
 
-/// Before the kernel sends urgent data over TCP: the connection stays there. The kernel's counts of bytes, by which a direction
-/// turns to the SAN, end at an urgent byte that is unread.
+/// Keeps the connection on TCP, before the kernel sends urgent data there. A direction turns to the SAN by the kernel's
+/// counts of bytes, and these counts end at an unread urgent byte.
 #[cold]
 pub(super) fn stay_on_tcp(socket: &Socket) {
     setup::stay_on_tcp(socket, Reason::TcpOnly);
 }
 
-/// send with MSG_OOB. `Pass`: the kernel sends it.
+/// Serves send with MSG_OOB. `Pass`: the kernel sends the data.
 pub(in crate::switch) fn send(
     socket: &Socket,
     stream: &Stream,
@@ -41,10 +42,10 @@ pub(in crate::switch) fn send(
             return Outcome::Pass;
         }
         if stream.endpoint.has(returning::OVER | flag::SEND_SHUT) {
-            // Nobody receives it: it fails, or is lost, as any other data.
+            // No one receives the data: the send fails or the data is lost, as with any other data.
             return sending::send(socket, from, flags & !libc::MSG_OOB);
         }
-        // There is no room for the bytes that go before it.
+        // TCP has no room for the bytes that go before the urgent byte.
         if !send_queue::waits(stream, flags) {
             return Outcome::Done(Err(Errno(libc::EAGAIN)));
         }
