@@ -10,7 +10,7 @@ use crate::switch::stream::Stream;
 use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
+/// Gives what [`of`] gives for the socket, after a look at its anchor if the peer hinted that it closed.
 #[inline]
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
@@ -27,7 +27,7 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
         ready = of(&stream, interest);
     }
     if stream.endpoint.way_out() == WayOut::Left {
-        // The kernel's word on its connection holds, although there is something to read here still.
+        // The kernel's report of its connection holds, although bytes may still lie here unread.
         let told = poll::poll_one(socket.anchor(), libc::POLLOUT | libc::POLLRDHUP);
         let told = u32::from(told.unwrap_or(0) as u16);
         ready |= told & (interest & bit::RDHUP | bit::ALWAYS);
@@ -36,12 +36,12 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     ready
 }
 
-/// The readiness among `interest` (and what is always reported) at this moment.
+/// Gives the events that are ready at this moment, of `interest` and of those that are always reported.
 #[inline]
 pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     let e = stream.endpoint;
     let mut mask = 0;
-    // Asked before the data, so that an end never hides data that came before it.
+    // This asks for the end before it looks for data, so that an end never hides data that came before it.
     let ended = ends::ended(stream) || e.has(flag::RECEIVE_SHUT);
     if ended {
         mask |= bit::IN | bit::RDNORM | bit::RDHUP;

@@ -1,5 +1,5 @@
-//! poll with SAN sockets among the descriptors: their streams first, then a sleep in the kernel with their select
-//! counters raised.
+//! Serves poll with SAN sockets among the descriptors. It looks at their streams first, and then sleeps in the kernel
+//! with their select counters raised.
 
 use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
@@ -18,18 +18,19 @@ use smallvec::{Array, SmallVec};
 /// call.
 static SPIN: spin::History = spin::History::new();
 
-/// Descriptors that a call can have without allocating,
+/// A call can have so many descriptors without allocating.
 const FEW: usize = 32;
-/// and without much of the stack, which may be a signal handler's.
+/// A call can have so many descriptors with little of the stack. The stack may be a signal handler's.
 const FEWER: usize = 8;
 
-/// As the kernel takes them.
+/// The descriptors of a call in the form that the kernel takes.
 pub(super) type Descriptors = SmallVec<[libc::pollfd; FEW]>;
 
-/// What the kernel leaves alone.
+/// An entry that the kernel leaves alone.
 const NONE: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Which call asks. The kernel refuses a poll of more descriptors than RLIMIT_NOFILE allows (EINVAL), and no select.
+/// The program's call. The kernel refuses a poll of more descriptors than RLIMIT_NOFILE allows (EINVAL), but no such
+/// select.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PollCall {
     /// poll or ppoll
@@ -39,8 +40,8 @@ pub enum PollCall {
 }
 
 impl PollCall {
-    /// Asks the kernel, which `ask` does as poll, for a call of `count` descriptors; `anyhow`, if it refused that for a reason
-    /// that is not the call's.
+    /// Asks the kernel for a call of `count` descriptors. `ask` does so as poll. If the kernel refuses that for a
+    /// reason that is not the program's call, `anyhow` asks instead.
     #[inline]
     fn ask(
         self,
@@ -59,7 +60,7 @@ impl PollCall {
         }
     }
 
-    /// What it says of a descriptor that is not open any more, once something happens there.
+    /// Gives the call's answer for a descriptor that is not open any more, once something happens there.
     fn of_closed(self, events: i16) -> i16 {
         match self {
             PollCall::Poll => libc::POLLNVAL,
@@ -80,14 +81,15 @@ impl PollCall {
     }
 }
 
-/// poll in all its forms. `timeout` in nanoseconds, `None` for ever.
+/// Serves poll in all its forms. `timeout` is in nanoseconds. `None` waits for ever.
 pub fn poll(
     call: PollCall,
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
-    // Before they are pinned: it takes away what sessions have left that are over.
+    // This takes away what finished sessions have left. It comes before the call pins sockets, because a socket that a
+    // call has pinned keeps what it has.
     idle::check();
     match fds.len() {
         0..=FEWER => poll_up_to::<FEWER, { 2 * FEWER }>(call, fds, timeout, mask),
@@ -95,7 +97,8 @@ pub fn poll(
     }
 }
 
-/// Of so many descriptors, or of more with memory that it allocates. `BOTH`: of so many and as many bells.
+/// Polls up to `MOST` descriptors, or more with memory that it allocates. `BOTH` counts as many descriptors and as many
+/// bells.
 #[inline(never)]
 fn poll_up_to<const MOST: usize, const BOTH: usize>(
     call: PollCall,
@@ -111,9 +114,9 @@ where
     let (mut clock, mut signals) = (Timeout::new(timeout), NapSignals::default());
     let mut went_back = false;
     loop {
-        // Dropped before the signals come again.
+        // These sockets are dropped before the signals come again.
         let mut sockets = SmallVec::<[PolledSocket; MOST]>::new();
-        // None of these goes to the SAN while the kernel alone watches it.
+        // None of these sockets goes to the SAN while the kernel alone watches it.
         let mut on_tcp = SmallVec::<[(usize, Pinned); MOST]>::new();
         for (at, one) in fds.iter().enumerate() {
             match connected(one.fd) {
@@ -134,7 +137,7 @@ where
             for (at, _) in on_tcp {
                 let one = &mut fds[at];
                 if one.revents & libc::POLLNVAL != 0 {
-                    // Another thread closed it during the sleep.
+                    // Another thread closed the descriptor during the sleep.
                     one.revents = call.of_closed(one.events);
                 }
             }
@@ -150,7 +153,8 @@ where
     }
 }
 
-/// A connected socket; where it is a set, it is noted there that it is watched from outside.
+/// Gives the connected socket of a descriptor. If the descriptor is an epoll set's, notes in the set that it is watched
+/// from outside.
 #[inline]
 fn connected(fd: Fd) -> Option<Pinned> {
     if let Some(set) = table::set(fd) {
@@ -162,17 +166,17 @@ fn connected(fd: Fd) -> Option<Pinned> {
     Some(socket)
 }
 
-/// What one call is about.
+/// The descriptors of one call.
 struct Polled<'a> {
     call: PollCall,
     fds: &'a mut [libc::pollfd],
-    /// Those on the SAN among them.
+    /// The sockets on the SAN among the descriptors.
     sockets: &'a mut [PolledSocket],
-    /// Room for what the kernel is asked: the descriptors, and the sockets' bells.
+    /// Room for the questions to the kernel: the descriptors, and the sockets' bells.
     work: &'a mut [libc::pollfd],
 }
 
-/// `None` if a socket went back to TCP: the kernel's readiness counts for it from now on.
+/// Polls the descriptors. `None`: a socket went back to TCP, and the kernel's readiness counts for it from now on.
 fn poll_sockets(
     mut all: Polled<'_>,
     timeout: &mut Timeout,
@@ -187,14 +191,14 @@ fn poll_sockets(
         }
         let ready = all.report_now(timeout.is_zero());
         if all.has_left() {
-            // During the look, which may serve a request of sanctl's.
+            // A socket left during the look, which may serve a request of sanctl's.
             return None;
         }
         let left = timeout.left();
         if ready > 0 || left == Some(0) {
             return Some(all.report_all(ready));
         }
-        // Under a mask of the program's a signal may be let in: only the kernel can do that.
+        // The program's mask may let a signal in, and only the kernel can do that.
         if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.look_for_ready()) {
             continue;
         }
@@ -219,8 +223,8 @@ impl Polled<'_> {
         self.sockets.iter_mut().for_each(PolledSocket::disarm);
     }
 
-    /// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
-    /// zero: the sockets are to be looked at again.
+    /// Sleeps in the kernel with the sockets' select counters raised. Reports the descriptors that are ready, and gives
+    /// their number. Zero: the caller looks at the sockets again.
     fn sleep(
         &mut self,
         timeout: &mut Timeout,
@@ -245,7 +249,7 @@ impl Polled<'_> {
             }
             let mask = signals.mask(nap.is_some(), mask);
             let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
-            // While this thread counts as asleep: a ring may be another sleeper's.
+            // This comes while the thread still counts as asleep, because a ring may be another sleeper's.
             let bells = self.sockets.iter().zip(&self.work[self.fds.len()..]);
             bells.filter(|(_, bell)| bell.revents != 0).for_each(|(one, _)| one.note_ring());
             slept
@@ -258,9 +262,10 @@ impl Polled<'_> {
         Ok(self.report_slept())
     }
 
-    /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-    /// kernel is asked about their anchors as well. No ring tells of an end. So a socket that is ready may have ended besides, and a
-    /// socket that is not ready may have ended, however often others are ready.
+    /// Fills in the SAN sockets' readiness, and gives the number of those that are ready. `only_now`: the program asks
+    /// about this very moment, so this asks the kernel about all anchors as well. No ring reports an end. So a socket
+    /// that is ready may also have ended, and a socket that is not ready may have ended, however often others are
+    /// ready.
     #[inline]
     fn report_now(&mut self, only_now: bool) -> usize {
         if self.report() > 0 {
@@ -279,7 +284,7 @@ impl Polled<'_> {
         self.report()
     }
 
-    /// Asks the kernel about all anchors, `now` (ticks).
+    /// Asks the kernel about all anchors at the time `now` (ticks).
     #[cold]
     fn look_at_anchors(&mut self, now: u64) {
         let anchors = &mut self.work[..self.sockets.len()];
@@ -293,7 +298,7 @@ impl Polled<'_> {
         }
     }
 
-    /// Fills in the readiness of all after a sleep; how many have some.
+    /// Fills in the readiness of all descriptors after a sleep, and gives the number of those that are ready.
     fn report_slept(&mut self) -> usize {
         for one in self.sockets.iter_mut() {
             one.note(self.work[one.at].revents);
@@ -301,7 +306,8 @@ impl Polled<'_> {
         self.report() + self.report_closed() + self.take_others()
     }
 
-    /// Fills in the SAN sockets that another thread closed during a sleep, as the kernel does once anything ends that; how many.
+    /// Fills in the SAN sockets that another thread closed during a sleep, and gives their number. The kernel, too,
+    /// reports a closed descriptor once anything ends the sleep.
     fn report_closed(&mut self) -> usize {
         let mut n = 0;
         for at in self.sockets.iter().map(|one| one.at) {
@@ -314,14 +320,14 @@ impl Polled<'_> {
         n
     }
 
-    /// Fills in the SAN sockets' readiness; how many have some.
+    /// Fills in the SAN sockets' readiness, and gives the number of those that are ready.
     #[inline]
     fn report(&mut self) -> usize {
         let mut n = 0;
         for one in self.sockets.iter() {
             let mut ready = one.ready() as i16;
             if ready != 0 && one.is_closed() {
-                // By another thread.
+                // Another thread closed the socket.
                 ready = self.call.of_closed(self.fds[one.at].events);
             }
             self.fds[one.at].revents = ready;
@@ -330,8 +336,8 @@ impl Polled<'_> {
         n
     }
 
-    /// Fills in the other descriptors' readiness too; how many have some, with the `ready` SAN sockets. The answer also has each
-    /// event of the SAN that came before an event of the kernel's.
+    /// Fills in the other descriptors' readiness too. Gives the number of all that are ready, with the `ready` SAN
+    /// sockets. The answer also has each event of the SAN that came before an event of the kernel's.
     #[inline]
     fn report_all(&mut self, ready: usize) -> Result<usize> {
         match self.report_others()? {
@@ -340,7 +346,7 @@ impl Polled<'_> {
         }
     }
 
-    /// Fills in the other descriptors' readiness, without waiting; how many have some.
+    /// Fills in the other descriptors' readiness without waiting, and gives the number of those that are ready.
     #[inline]
     fn report_others(&mut self) -> Result<usize> {
         if self.sockets.len() == self.fds.len() {
@@ -357,7 +363,8 @@ impl Polled<'_> {
         Ok(self.take_others())
     }
 
-    /// Fills in what the kernel said of those that are not SAN sockets; how many are ready.
+    /// Fills in the kernel's answer for the descriptors that are not SAN sockets, and gives the number of those that
+    /// are ready.
     fn take_others(&mut self) -> usize {
         let mut ours = self.sockets.iter().map(|one| one.at).peekable();
         let mut n = 0;

@@ -1,5 +1,5 @@
-//! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the
-//! thread sleeps.
+//! A socket on the SAN among the descriptors of one poll call: the events that the program asks for, and the socket's
+//! select counters while the thread sleeps.
 
 use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
@@ -24,41 +24,43 @@ use crate::switch::waiting::wait;
 use crate::sys::{poll as kernel, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// See the module. Dropped, also where its thread is cancelled in its sleep, it sleeps no more.
+/// See the module. Once this value is dropped, its thread does not count as asleep any more. That holds also where the
+/// thread is cancelled in its sleep.
 pub(super) struct PolledSocket {
-    /// Which of the descriptors; they are in this order.
+    /// The place among the call's descriptors. A call keeps its sockets in this order.
     pub(super) at: usize,
     socket: Pinned,
     interest: u32,
-    /// Urgent data of what came by TCP, as the kernel said last.
+    /// The kernel's last answer about urgent data, which comes by TCP.
     urgent: u32,
     read: Option<Armed>,
     write: Option<Armed>,
-    /// How often it was looked for what the anchor does not tell once this end receives nothing more.
+    /// How often the thread has looked for the peer's end where this end has shut its receiving direction down. The
+    /// anchor does not report that end any more.
     looks: u32,
 }
 
 impl PolledSocket {
-    /// The descriptor at this place, which the program asks about with `events`.
+    /// Takes up the descriptor at this place, which the program asks about with `events`.
     #[inline]
     pub(super) fn new(at: usize, socket: Pinned, events: i16) -> Self {
         let interest = u32::from(events as u16);
         PolledSocket { at, socket, interest, urgent: 0, read: None, write: None, looks: 0 }
     }
 
-    /// True if it went back to TCP.
+    /// True if the socket went back to TCP.
     #[inline]
     pub(super) fn has_left(&self) -> bool {
         self.socket.phase() != phase::SAN
     }
 
-    /// What is ready of what is asked for.
+    /// Gives the events to report of those that the program asks for.
     #[inline]
     pub(super) fn ready(&self) -> u32 {
         events::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
     }
 
-    /// Asks the kernel about urgent data, if the program does: its sender went back to TCP for it.
+    /// Asks the kernel about urgent data if the program asks for it. The sender of urgent data goes back to TCP first.
     #[inline]
     pub(super) fn look_for_urgent(&mut self) {
         if self.urgent_interest() != 0 {
@@ -85,14 +87,15 @@ impl PolledSocket {
         }
     }
 
-    /// True if the kernel's last answer about the anchor is so old `now` (ticks), and it may tell more.
+    /// True if the kernel's last answer about the anchor is older than `age` at the time `now` (both in ticks), and the
+    /// kernel may tell more.
     pub(super) fn is_older(&self, now: u64, age: u64) -> bool {
         let may_tell = |stream: &Stream| !stream.endpoint.has(broken::SHOWS_END);
         let stream = self.socket.stream().filter(may_tell);
         stream.is_some_and(|stream| wait::is_older(&stream, now, age))
     }
 
-    /// What the kernel said of the anchor at that time (ticks), when it was asked about several.
+    /// Takes the kernel's answer about the anchor, from a question about several at the time `at` (ticks).
     pub(super) fn note_look(&mut self, events: i16, at: u64) {
         if let Some(stream) = self.socket.stream() {
             stream.endpoint.looked_at.store(at, Relaxed);
@@ -101,12 +104,12 @@ impl PolledSocket {
         self.look_for_end();
     }
 
-    /// What the kernel is to be asked about the anchor.
+    /// Gives the question to the kernel about the anchor.
     pub(super) fn question(&self) -> libc::pollfd {
         self.on_anchor(self.socket.anchor())
     }
 
-    /// The same, of its end, if the last answer is old `now` (ticks).
+    /// Asks the kernel about the anchor's end if the last answer is old at the time `now` (ticks).
     #[inline]
     pub(super) fn look_if_stale(&self, now: u64) {
         if let Some(stream) = self.socket.stream().filter(|s| !s.endpoint.has(broken::SHOWS_END)) {
@@ -114,7 +117,7 @@ impl PolledSocket {
         }
     }
 
-    /// What the kernel said of the anchor.
+    /// Takes the kernel's answer about the anchor.
     pub(super) fn note(&mut self, events: i16) {
         let events = u32::from(events as u16);
         self.urgent = events & bit::PRI;
@@ -126,7 +129,7 @@ impl PolledSocket {
         self.interest as i16 & libc::POLLPRI
     }
 
-    /// What the kernel is asked for the socket's sake.
+    /// Gives the question about the anchor, which is open under `fd`.
     pub(super) fn on_anchor(&self, fd: Fd) -> libc::pollfd {
         let mut events = self.urgent_interest();
         if let Some(stream) = self.socket.stream() {
@@ -142,7 +145,7 @@ impl PolledSocket {
         libc::pollfd { fd: if events == 0 { -1 } else { fd }, events, revents: 0 }
     }
 
-    /// The number for the anchor under which it is open, where the program's is `fd`.
+    /// Gives the number under which the anchor is open. `fd` is the program's number for it.
     pub(super) fn sleeps_on(&self, fd: Fd) -> Fd {
         if self.is_closed() {
             self.socket.anchor()
@@ -151,26 +154,27 @@ impl PolledSocket {
         }
     }
 
-    /// True if another thread closed its last descriptor.
+    /// True if another thread closed the socket's last descriptor.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.socket.is_closing.load(SeqCst)
     }
 
-    /// And the bell.
+    /// Gives the question about the bell.
     pub(super) fn on_bell(&self) -> Option<libc::pollfd> {
         let fd = self.socket.stream()?.bell();
         Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
 
-    /// The bell rang.
+    /// Notes that the bell rang.
     pub(super) fn note_ring(&self) {
         if let Some(stream) = self.socket.stream() {
             bell::note_ring(&self.socket, &stream);
         }
     }
 
-    /// Raises the select counters of what is asked for, before the thread sleeps.
+    /// Raises the select counter of reading before the thread sleeps, and that of writing if the program asks about
+    /// writing.
     pub(super) fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
         wait::before_sleep(&self.socket, &stream, || false);
@@ -184,7 +188,7 @@ impl PolledSocket {
         ring::recover_if_needed(&self.socket, &stream);
     }
 
-    /// Lowers them.
+    /// Lowers the select counters.
     pub(super) fn disarm(&mut self) {
         if self.read.is_none() && self.write.is_none() {
             return;
@@ -195,11 +199,11 @@ impl PolledSocket {
         }
     }
 
-    /// Longest sleep on this socket, where no ring can be relied on.
+    /// Gives the longest sleep on this socket, where the thread cannot rely on a ring.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         let writes = self.interest & bit::ANY_OUT != 0;
-        // More than lies in the segment is waited for, behind which the peer sends over TCP.
+        // The program waits for more than lies in the segment, and the peer sends that over TCP.
         let reads_on = self.interest & bit::ANY_IN != 0 && returning::continues_over_tcp(&stream);
         let is_silent = reads_on || writes && stream.is_kept_from_sending();
         let is_deaf = stream.endpoint.has(flag::RECEIVE_SHUT);
@@ -209,7 +213,7 @@ impl PolledSocket {
             .or_else(|| returning::longest_nap(&stream))
             .or_else(|| behind::longest_nap(&stream))
             .or_else(|| link::longest_nap(&stream))
-            // Another thread may take the ring.
+            // Another thread may take the ring off.
             .or(writes.then_some(wait::NAP_OF_WRITER));
         shorter(nap, user_timeout::left(&stream))
     }

@@ -1,4 +1,4 @@
-//! select, by poll.
+//! Serves select by poll.
 
 use crate::switch::bit_sets::BitSets;
 use crate::switch::outcome::Outcome;
@@ -9,21 +9,23 @@ use crate::sys::signal_mask::SignalMask;
 use crate::sys::{Errno, Fd, Result};
 use smallvec::SmallVec;
 
-/// What the three sets ask poll for,
+/// The event that each of the three sets asks poll for.
 const ASKED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-/// and what of its answer counts for each.
+/// The events of poll's answer that count for each set.
 const COUNTS: [i16; 3] = [
     libc::POLLIN | libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP,
     libc::POLLOUT | libc::POLLERR,
     libc::POLLPRI,
 ];
 
-/// select in all its forms. How long it may wait, and with which signals, is asked only if one of the descriptors is ours.
+/// Serves select in all its forms. It asks how long the call may wait, and with which signals, only if one of the
+/// descriptors is the library's.
 pub fn select<'a>(
     sets: &BitSets<'_>,
     how: impl FnOnce() -> Result<(Option<u64>, Option<SignalMask<'a>>)>,
 ) -> Outcome {
-    // Before the array is made, which may take memory: a call that is none of ours must not.
+    // This comes before the array is made, which may allocate: a call without descriptors of the library's must not
+    // allocate.
     if !each(sets).any(|(fd, _)| table::connected(fd).is_some() || table::set(fd).is_some()) {
         return Outcome::Pass;
     }
@@ -46,17 +48,18 @@ pub fn select<'a>(
         if polled == 0 || fds.iter().any(|one| (0..3).any(|set| is_found(one, set))) {
             return Outcome::Done(Ok(report(sets, &fds)));
         }
-        // An end that is not in the set of what it counts for does not end select, and would end poll at once again.
+        // A descriptor's end may count only for a set that the descriptor is not in. Such an end does not end select,
+        // and would end poll at once again.
         fds.iter_mut().filter(|one| one.revents != 0).for_each(|one| one.fd = -1);
     }
 }
 
-/// True if poll found what counts for this one of the sets, in which the descriptor is.
+/// True if the descriptor is in this one of the sets, and poll found an event that counts for the set.
 fn is_found(one: &libc::pollfd, set: usize) -> bool {
     one.events & ASKED[set] != 0 && one.revents & COUNTS[set] != 0
 }
 
-/// The descriptors in any of the sets, each with what poll is asked of it.
+/// Gives the descriptors in any of the sets, each with the events to ask poll for.
 #[inline]
 fn each<'a>(sets: &'a BitSets<'_>) -> impl Iterator<Item = (Fd, i16)> + 'a {
     let of_word = move |word| {
@@ -72,8 +75,8 @@ fn each<'a>(sets: &'a BitSets<'_>) -> impl Iterator<Item = (Fd, i16)> + 'a {
     (0..sets.words()).flat_map(of_word).take_while(|(fd, _)| *fd < sets.descriptors())
 }
 
-/// Puts what poll found into the program's sets; how many bits. Not inlined, so that its arrays are not below poll's on a stack
-/// that may be small.
+/// Puts what poll found into the program's sets, and gives the number of bits. It is not inlined, so that its arrays
+/// are not below poll's on a stack that may be small.
 #[inline(never)]
 fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> usize {
     let mut found = [(); 3].map(|()| SmallVec::<[u64; 16]>::new());

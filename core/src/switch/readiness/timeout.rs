@@ -1,18 +1,18 @@
-//! What is left of a call's time-out. The clock starts when that is first asked: a call that does not wait does not
-//! ask.
+//! The rest of a call's time-out. The clock starts when the call first asks for the rest: a call that does not wait
+//! does not ask.
 
 use crate::sys::time;
 
 /// See the module.
 pub(super) struct Timeout {
-    /// As the program gave it, in ns; `None`: for ever.
+    /// The time-out as the program gave it, in ns. `None`: for ever.
     whole: Option<u64>,
-    /// Clock (ns) when it began.
+    /// Clock (ns) when the time-out began to run.
     start: Option<u64>,
 }
 
 impl Timeout {
-    /// Of so many ns; `None`: for ever.
+    /// Makes a time-out of so many ns. `None`: for ever.
     pub(super) fn new(whole: Option<u64>) -> Timeout {
         Timeout { whole, start: None }
     }
@@ -23,7 +23,7 @@ impl Timeout {
         self.whole == Some(0)
     }
 
-    /// What is left, in ns; `None`: for ever.
+    /// Gives the rest in ns. `None`: for ever.
     #[inline]
     pub(super) fn left(&mut self) -> Option<u64> {
         let whole = self.whole?;
@@ -35,7 +35,7 @@ impl Timeout {
     }
 }
 
-/// The shorter of two; `None` is for ever.
+/// Gives the shorter of two times. `None` is for ever.
 pub(super) fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,4 +1,4 @@
-//! When a registration is due to be reported, and what it waits for.
+//! Says when a registration is due to be reported, and what it waits for.
 
 use crate::switch::anchor::behind;
 use crate::switch::anchor::ends;
@@ -19,42 +19,44 @@ use std::sync::atomic::Ordering::Relaxed;
 const EDGE: u32 = libc::EPOLLET as u32;
 /// How often (ns) a set looks for space that another thread's send holds up.
 const NAP_BEHIND_SENDER: u64 = 1_000_000;
-/// Bits of a stamp in which what ends is counted.
+/// So many bits of a stamp count the ends.
 const END_BITS: u32 = 8;
-/// How often it is looked again for what comes meanwhile.
+/// How often a look is repeated for what comes during the look.
 const LOOKS: u32 = 3;
 
 /// What a registration has to report.
 pub(super) enum DueReport {
     Nothing,
-    /// These events.
+    /// The registration reports these events.
     Events(u32),
-    /// Something that may have come behind what the peer did through the kernel, which is to be asked first.
+    /// The events may have come behind an action of the peer's through the kernel. The caller asks the kernel first.
     BehindActions,
-    /// The same of the rings of other connections.
+    /// The events may have come behind the rings of other connections. The caller hears those rings first.
     BehindRings,
 }
 
-/// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
+/// Gives a stamp that changes with everything that makes an edge: data, the end of the stream, an error. An end or an
+/// error changes its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
     let state = stream.endpoint.state();
     // A peer that shut down and closes later tells nothing new.
     let is_over = stream.is_finished() || state.has(flag::ANCHOR_ENDED);
     let broken = state.among(flag::RESET | flag::BROKEN_PIPE);
     let ends = broken.count_ones() + u32::from(is_over);
-    // Of these there are only ever more.
+    // None of these counts ever falls.
     let ends = ends.wrapping_add(stream.endpoint.own_edges.load(Relaxed));
     stream.arrival_stamp() << END_BITS | u64::from(ends) & ((1 << END_BITS) - 1)
 }
 
 impl Registration {
-    /// What the kernel said of the anchor.
+    /// Takes the kernel's answer about the anchor.
     pub(super) fn note(&mut self, events: u32) {
         self.urgent.set(events & bit::PRI != 0);
     }
 
-    /// The events to report now, if any; remembers that they were. Not if they may have come behind what the kernel has not
-    /// told yet: it has `told` all up to then, or nobody minds (`None`).
+    /// Gives the events to report now, if any, and remembers that they were reported. It reports none that may have
+    /// come behind something that the kernel has not told yet. `told`: up to these times the kernel has told all.
+    /// `None`: the caller does not mind.
     pub(super) fn take(&mut self, told: Option<Times>) -> DueReport {
         let Some(stream) = self.socket.stream() else { return DueReport::Nothing };
         if self.has_plainly_nothing(&stream) {
@@ -65,7 +67,8 @@ impl Registration {
             _ => self.look_at_edge(&stream),
         };
         let Some((events, edge)) = looked else { return DueReport::Nothing };
-        // Read behind what is due: what comes later is not reported now.
+        // This reads the peer's times after the look: they cover all that the look found, and later events are not
+        // reported now.
         let (peers, told) = (stream.peers_actions(), told.unwrap_or(Times::MAX));
         if peers.acted > told.acted {
             return DueReport::BehindActions;
@@ -75,7 +78,7 @@ impl Registration {
         }
         self.reported = edge;
         if events & bit::ANY_OUT != 0 {
-            // Not for an event without it: the space it waits for comes later.
+            // An event without EPOLLOUT leaves the count alone: the space that the registration waits for comes later.
             self.stalls = stream.endpoint.send.stalls.load(Relaxed);
         }
         self.fresh = false;
@@ -84,7 +87,7 @@ impl Registration {
         DueReport::Events(events)
     }
 
-    /// As [`look`](Self::look), for a registration of which edges are reported: also the stamp of the edge.
+    /// Does what [`look`](Self::look) does for an edge-triggered registration. Also gives the stamp of the edge.
     fn look_at_edge(&self, stream: &Stream) -> Option<(u32, u64)> {
         // The stamp is taken before the look. An event after the look is another edge. An event during the look is part of this
         // edge: a look at the fabric brings such events.
@@ -109,7 +112,7 @@ impl Registration {
             || self.events & bit::ANY_OUT == 0 && !self.urgent.get() && stream.is_at_rest()
     }
 
-    /// The events to report now, if any.
+    /// Gives the events to report now, if any.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
         let stream = self.socket.stream()?;
@@ -119,7 +122,7 @@ impl Registration {
         self.look(&stream)
     }
 
-    /// The same, where one glance does not tell.
+    /// Gives the same where one glance does not tell.
     #[inline]
     fn look(&self, stream: &Stream) -> Option<u32> {
         let mut events = events::of_socket(self.socket, self.events);
@@ -138,7 +141,7 @@ impl Registration {
         let space =
             events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
         let changed = stamp(stream) ^ self.reported;
-        // As the kernel, which wakes nobody for data who waits for space alone.
+        // As the kernel does, this reports no data to a registration that waits for space alone.
         let heeded = match self.events & (bit::IN | bit::RDNORM | bit::PRI) {
             0 => changed & ((1 << END_BITS) - 1),
             _ => changed,
@@ -146,10 +149,10 @@ impl Registration {
         (heeded != 0 || space).then_some(events)
     }
 
-    /// Raises the select counters of what it waits for. To be asked [`due`](Self::due) afterwards.
+    /// Raises the select counters of what the registration waits for. The caller asks [`due`](Self::due) afterwards.
     pub(super) fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
-        // An old ticket may have been used up by a signal since.
+        // A signal may have used up an old ticket since.
         self.disarm();
         self.read = Some(counters::raise_elsewhere(&stream, CountedEvent::Read));
         if self.events & bit::ANY_OUT != 0 {
@@ -157,7 +160,8 @@ impl Registration {
         }
     }
 
-    /// Leaves it to the peer's ring to tell of it, unless it is due or must be looked at; true if it did.
+    /// Turns the registration cold, so that the peer's ring reports it. True if it turned cold. It stays hot if it is
+    /// due, or if the set must look at it.
     pub(super) fn turn_cold(&mut self) -> bool {
         if self.stays_hot() {
             return false;
@@ -177,14 +181,15 @@ impl Registration {
         self.socket.stream().is_some_and(|stream| stream.fabric.is_some())
     }
 
-    /// True if neither the kernel nor a clock has a part in what it waits for, as most of the time: the peer rings.
+    /// True if neither the kernel nor a clock has a part in what the registration waits for: the peer rings. This is so
+    /// most of the time.
     #[inline]
     fn is_undisturbed(&self) -> bool {
         self.events & bit::ANY_OUT == 0
             && self.socket.stream().is_some_and(|stream| stream.is_undisturbed())
     }
 
-    /// Longest sleep on this socket, where no ring can be relied on.
+    /// Gives the longest sleep on this socket, where the thread cannot rely on a ring.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         if self.is_undisturbed() {
             return None;
@@ -198,14 +203,14 @@ impl Registration {
         shorter(nap, user_timeout::left(&stream))
     }
 
-    /// It waits for space, and another thread's send for the peer.
+    /// True if the registration waits for space while another thread's send waits for the peer.
     pub(super) fn is_held_up(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
             && self.socket.stream().is_some_and(|s| s.is_kept_from_sending())
     }
 
-    /// True if it is to be looked after: it goes back to TCP, or nothing tells its end.
+    /// True if the caller has to look after the connection: it goes back to TCP, or nothing reports its end.
     #[inline]
     pub(super) fn needs_care(&self) -> bool {
         if self.is_undisturbed() {
@@ -217,7 +222,7 @@ impl Registration {
             || link::longest_nap(&stream).is_some()
     }
 
-    /// True if it must be looked at however idle it is.
+    /// True if the set must look at the registration however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
         if self.is_undisturbed() {
             return false;

@@ -1,4 +1,4 @@
-//! epoll_ctl, and sockets that change sides between the kernel and the SAN.
+//! Serves epoll_ctl, also for sockets that change between the kernel and the SAN.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::watchers;
@@ -12,7 +12,7 @@ use crate::switch::socket::{phase, Socket};
 use crate::sys::{poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// epoll_ctl. `event` is null only for EPOLL_CTL_DEL.
+/// Serves epoll_ctl. `event` is `None` for EPOLL_CTL_DEL, and where the program gave a null pointer.
 pub fn control(
     epoll: Fd,
     operation: i32,
@@ -31,7 +31,7 @@ pub fn control(
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
     pinned.note_awaited();
     if let Some(stream) = pinned.stream() {
-        // A registration that moves with it later would report its edge once more.
+        // A registration that moves with the socket later would report its edge once more.
         detach::look_after(&pinned, &stream);
     }
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
@@ -55,7 +55,7 @@ pub fn control(
             return Outcome::Done(done.map(|()| 0));
         }
         if let Some(stream) = pinned.stream().filter(|_| operation == libc::EPOLL_CTL_ADD) {
-            // An end of which nothing else told is part of its first report.
+            // The registration's first report includes an end that nothing else has reported.
             ends::look(&pinned, &stream);
         }
     }
@@ -72,7 +72,7 @@ pub fn control(
     Outcome::Done(done.map(|()| 0))
 }
 
-/// A change of a registration that was [kept back](watchers::check_kept_back) from the kernel's set.
+/// Changes a registration that was [kept back](watchers::check_kept_back) from the kernel's set.
 fn put_back(
     set: &Set,
     operation: i32,
@@ -84,7 +84,7 @@ fn put_back(
         return Err(Errno(libc::EEXIST));
     }
     match (real(), event) {
-        // Not if a process that shares the set has put it there.
+        // The kernel's set does not have the descriptor, unless a process that shares the set has put it there.
         (Err(Errno(libc::ENOENT)), Some((events, data))) => {
             poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, fd, events, data)
         }
@@ -93,7 +93,7 @@ fn put_back(
     }
 }
 
-/// What the kernel refuses before it looks who is in the set.
+/// True if the kernel refuses this change before it looks into the set.
 fn is_refused(operation: i32, event: Option<(u32, u64)>) -> bool {
     let Some((events, _)) = event.filter(|(events, _)| events & EXCLUSIVE != 0) else {
         return false;
@@ -102,8 +102,8 @@ fn is_refused(operation: i32, event: Option<(u32, u64)>) -> bool {
         || operation == libc::EPOLL_CTL_ADD && events & !WITH_EXCLUSIVE != 0
 }
 
-/// The changes that programs make for every request, without the structure lock and without the
-/// kernel: MOD, and DEL followed by ADD. `None`: the long way.
+/// Makes the changes that programs make for every request, without the structure lock and without the kernel: MOD, and
+/// DEL followed by ADD. `None`: the caller goes the long way.
 fn quickly(
     set: &'static Set,
     operation: i32,
@@ -148,8 +148,7 @@ fn quickly(
     Some(done)
 }
 
-/// A change of a socket that the kernel's set serves, which succeeded there: remembered, because
-/// the socket may move to the SAN later.
+/// Remembers a change that succeeded in the kernel's set, because the socket may move to the SAN later.
 fn in_kernel(
     structure: &mut Structure,
     set: &'static Set,
@@ -181,7 +180,7 @@ fn in_kernel(
     }
 }
 
-/// A change of a socket on the SAN, with the kernel's errors.
+/// Changes the registration of a socket on the SAN, with the kernel's errors.
 fn on_san(
     structure: &mut Structure,
     set: &'static Set,
@@ -223,7 +222,8 @@ fn add(structure: &mut Structure, set: &'static Set, registration: Registration)
     let socket = registration.socket;
     let index = watchers::add(structure, set, registration).ok_or(Errno(libc::EINTR))?;
     if let Err(e) = watchers::enter_shadow(set, index) {
-        // It never counted as one of the set's SAN registrations.
+        // The registration never counted as one of the set's SAN registrations, and its removal takes one off the
+        // count.
         set.san.fetch_add(1, Ordering::SeqCst);
         watchers::remove(structure, set, socket, index);
         return Err(e);

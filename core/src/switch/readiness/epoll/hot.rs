@@ -1,6 +1,6 @@
-//! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
-//! after. Those that were idle for long turn cold, and at a sleep all of this host's connections. Reads no event from the
-//! kernel, and waits for nothing.
+//! The hot registrations of a set. This module finds what is due among them. It raises their select counters before a
+//! sleep, and lowers the counters after the sleep. Registrations that were idle for long turn cold, and at a sleep
+//! those of this host's connections do. This module reads no event from the kernel, and waits for nothing.
 
 use super::due::DueReport;
 use crate::switch::back_to_tcp::detach;
@@ -10,50 +10,52 @@ use crate::switch::socket::table;
 use crate::switch::waiting::{ring, wait};
 use crate::sys::time;
 
-/// Looks in a row that found nothing, until a registration of a connection with another host turns cold at a sleep.
+/// After so many looks in a row that found nothing, a registration of a connection with another host turns cold at a
+/// sleep.
 const COLD_AT_SLEEP: u32 = 2;
-/// The same of any, in a set that is too busy to sleep.
+/// After so many looks, any registration turns cold in a set that is too busy to sleep.
 const COLD_AFTER: u32 = 64;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
 const LOOK_INTERVAL: u64 = 300_000;
-/// Longest time (clock ticks, some 10 ms) that sessions which may go back to TCP are not looked after
-/// in a set that is too busy to sleep.
+/// Longest time (clock ticks, some 10 ms) between two looks after sessions that may go back to TCP, in a set that is
+/// too busy to sleep.
 const SCAN_INTERVAL: u64 = 30_000_000;
-/// Sockets seen to at a time without the set's lock. The stack may be a small one.
+/// A thread sees to so many sockets at a time without the set's lock. The stack may be small.
 const BATCH: usize = 32;
 
 /// A wait's looks at the hot registrations.
 #[derive(Default)]
 pub(super) struct Round {
-    /// Which wait; zero before the first look.
+    /// The number of the wait. Zero before the first look.
     call: u32,
-    /// Looks left in which a registration that has nothing counts as idle: each is idle once in a wait.
+    /// Looks left in which a registration without events counts as idle. Each registration counts as idle once in a
+    /// wait.
     fresh: usize,
-    /// The registration for whose sake something else was looked at last.
+    /// The registration for whose sake the wait last asked the kernel or heard the rings.
     looked_for: Option<u32>,
 }
 
-/// What is to be done before more is [collected](collect).
+/// What the caller does before more is [collected](collect).
 pub(super) enum Next {
-    /// Nothing: this is all.
+    /// The caller does nothing: this is all.
     Done {
-        /// The kernel should be asked too.
+        /// The caller should ask the kernel too.
         look: bool,
-        /// Sessions that may go back to TCP should be looked after.
+        /// The caller should look after sessions that may go back to TCP.
         scan: bool,
     },
-    /// The kernel is to be asked first.
+    /// The caller asks the kernel first.
     Kernel,
-    /// The rings are to be heard first.
+    /// The caller hears the rings first.
     Rings,
 }
 
-/// Reports what is due among the hot registrations, each once in a wait, behind the `n` events that are there; how many are there
-/// then. `only_now`: the call does not wait.
+/// Reports what is due among the hot registrations, each once in a wait, behind the `n` events that are there. Gives
+/// the number of events that are there then. `only_now`: the call does not wait.
 ///
-/// If the program sees what a peer sent second, it also sees what that peer sent first. So after this look finds something, it
-/// looks at all others once more.
+/// A program that sees what a peer sent second must also see what that peer sent first. So once this look finds
+/// something, it looks at all other registrations once more.
 #[inline]
 pub(super) fn collect(
     inner: &mut Inner,
@@ -67,7 +69,8 @@ pub(super) fn collect(
         inner.calls = inner.calls.wrapping_add(1).max(1);
         round.call = inner.calls;
         round.fresh = inner.hot.len();
-        // Where there may not be room for all, what is due here comes before what the kernel has.
+        // The kernel comes first only where there is room for all. Otherwise the events that are due here come before
+        // the kernel's.
         kernel_first = events.len() > inner.hot.len() && is_kernel_due(inner, now);
     }
     let (mut at, mut vain) = (inner.cursor, 0);
@@ -80,7 +83,8 @@ pub(super) fn collect(
         (at, vain) = (at + 1, vain + 1);
         let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
         if kernel_first && r.due().is_some() {
-            // So an end that only the kernel knows is reported with what else this registration has.
+            // The kernel is asked first, so that an end that only the kernel knows is reported with this registration's
+            // other events.
             inner.looked_at = now;
             return (n, Next::Kernel);
         }
@@ -117,7 +121,7 @@ pub(super) fn collect(
     (n, Next::Done { look, scan })
 }
 
-/// Whether the kernel's own descriptors have waited long enough behind busy streams.
+/// True if the kernel's own descriptors have waited long enough behind busy streams.
 fn is_kernel_due(inner: &Inner, now: u64) -> bool {
     now.saturating_sub(inner.looked_at) > LOOK_INTERVAL
 }
@@ -126,7 +130,7 @@ fn is_kernel_due(inner: &Inner, now: u64) -> bool {
 pub(super) enum ArmedSet {
     /// Something is due.
     Due,
-    /// Nothing is. How long (ns) to sleep at most, because of sockets whose ring can not be relied on.
+    /// Nothing is due. The value is the longest sleep (ns), because of sockets whose ring cannot be relied on.
     Quiet(Option<u64>),
 }
 
@@ -135,8 +139,9 @@ pub(super) fn arm(set: &Set) -> ArmedSet {
     set.with(raise_all).unwrap_or(ArmedSet::Due)
 }
 
-/// The same for a thread that sleeps if nothing is due. Then its registrations turn cold, but for those over a fabric, and
-/// those whose ring can not be relied on: the thread hears the others' rings, and looks at none that has not rung.
+/// Does the same for a thread that sleeps if nothing is due. Before the sleep the set's registrations turn cold, except
+/// those over a fabric and those whose ring cannot be relied on. The thread hears the rings of cold registrations, and
+/// looks at none that has not rung.
 pub(super) fn arm_for_sleep(set: &Set) -> ArmedSet {
     set.with(|inner| {
         let armed = raise_all(inner);
@@ -170,8 +175,8 @@ fn raise_all(inner: &mut Inner) -> ArmedSet {
     }
 }
 
-/// Lowers what [`arm`] raised of the registrations that are hot, but for those over a fabric that turn cold. True if one
-/// [needs care](Registration::needs_care).
+/// Lowers the counters of hot registrations that [`arm`] raised, except those over a fabric that turn cold. True if a
+/// registration [needs care](Registration::needs_care).
 pub(super) fn disarm(set: &Set) -> bool {
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
@@ -209,7 +214,8 @@ pub(super) fn cool_down(set: &Set) {
     });
 }
 
-/// Some of the sockets whose registrations are hot and `wanted`, to be seen to without the set's lock.
+/// Pins some of the sockets whose registrations are hot and `wanted`, so that the caller sees to them without the set's
+/// lock.
 pub(super) fn pin_hot(
     set: &Set,
     wanted: impl Fn(&Registration) -> bool,
@@ -228,7 +234,7 @@ pub(super) fn pin_hot(
     batch.into_iter().flatten()
 }
 
-/// Looks after connections on their way back to TCP, and those whose end nothing tells of.
+/// Looks after connections on their way back to TCP, and after those whose end nothing reports.
 #[inline]
 pub(super) fn look_after(set: &Set) {
     if any_hot(set, Registration::needs_care) {
@@ -236,7 +242,7 @@ pub(super) fn look_after(set: &Set) {
     }
 }
 
-/// [`look_after`], where a registration [needs care](Registration::needs_care).
+/// Does the work of [`look_after`] where a registration [needs care](Registration::needs_care).
 #[cold]
 #[inline(never)]
 pub(super) fn care_for_some(set: &Set) {
@@ -248,7 +254,8 @@ pub(super) fn care_for_some(set: &Set) {
     }
 }
 
-/// Before a sleep: also makes up for relatives that were killed inside a call.
+/// Looks after connections before a sleep. Also completes what relatives left undone when they were killed inside a
+/// call.
 #[inline]
 pub(super) fn look_after_before_sleep(set: &Set) {
     let may_need_recovery = |r: &Registration| ring::may_need_recovery(r.socket);
@@ -268,7 +275,7 @@ fn recover_from_the_dead(set: &Set) {
     }
 }
 
-/// True if a hot registration is `wanted`. False in a handler that interrupted who has the set's lock.
+/// True if a hot registration is `wanted`. False in a signal handler that interrupted the thread with the set's lock.
 #[inline]
 fn any_hot(set: &Set, wanted: impl Fn(&Registration) -> bool) -> bool {
     set.with(|inner| {
@@ -279,7 +286,7 @@ fn any_hot(set: &Set, wanted: impl Fn(&Registration) -> bool) -> bool {
 }
 
 impl Set {
-    /// Looks whether a hot registration has something to report.
+    /// True if a hot registration has something to report.
     #[inline]
     pub(super) fn look_for_ready(&self) -> bool {
         self.with(|inner| {
@@ -291,8 +298,9 @@ impl Set {
         .unwrap_or(true)
     }
 
-    /// Looks whether a registration waits for space that no ring will tell of: another thread of this end sends.
-    /// A thread that sleeps on the set itself looks every now and then. A thread that watches the set from outside does not.
+    /// True if a registration waits for space that no ring will report, because another thread of this end sends. A
+    /// thread that sleeps on the set itself looks every now and then. A thread that watches the set from outside does
+    /// not.
     pub(super) fn look_for_held_up(&self) -> bool {
         any_hot(self, Registration::is_held_up)
     }

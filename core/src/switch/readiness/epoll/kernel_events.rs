@@ -1,5 +1,5 @@
-//! What the kernel reports of an epoll set: the program gets its own descriptors' events, and the sockets behind the
-//! shadow set's are looked at. Never waits.
+//! Takes what the kernel reports of an epoll set. The program gets the events of its own descriptors. At an event of
+//! the shadow set this module looks at the sockets behind the event. It never waits.
 
 use super::hot;
 use crate::switch::anchor::{ends, returning, watchers};
@@ -10,16 +10,17 @@ use crate::switch::socket::table;
 use crate::sys::{poll, time, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// Events taken from a set at a time: as many as a word has bits. The stack may be a small one.
+/// So many events are taken from a set at a time: as many as a word has bits. The stack may be small.
 const BATCH: usize = u32::BITS as usize;
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
-/// Looks in a row that told of nothing but rings, which may have taken the room of what the program waits for.
+/// The most looks in a row that report nothing but rings. Rings may have taken the room of events that the program
+/// waits for.
 const MOST_IN_VAIN: u32 = 4;
-/// Busy calls after which idle registrations are turned cold without sleeping.
+/// After so many busy calls, idle registrations turn cold without a sleep.
 const COOL_INTERVAL: u32 = 1024;
 
-/// Where the kernel reports events. Of these only the program's get into its array, which may hold what the program
-/// goes on using, and which the kernel would not write to otherwise.
+/// The array into which the kernel reports events. Only the program's own events get into the program's array. That
+/// array may hold data that the program goes on using, and the kernel alone would write nothing more there.
 pub(super) struct KernelEvents([libc::epoll_event; BATCH]);
 
 impl KernelEvents {
@@ -28,13 +29,13 @@ impl KernelEvents {
         KernelEvents([NO_EVENT; BATCH])
     }
 
-    /// For as many as `events` has room for.
+    /// Gives the room for as many events as `events` has room for.
     pub(super) fn room_for(&mut self, events: &[libc::epoll_event]) -> &mut [libc::epoll_event] {
         &mut self.0[..events.len().min(BATCH)]
     }
 
-    /// Gives the program the first `n`, as far as they are its own; how many that were. They are what the kernel had `at` that
-    /// time (ticks) or later.
+    /// Gives the program those of the first `n` events that are its own, and returns their number. The kernel had these
+    /// events at the time `at` (ticks) or later.
     pub(super) fn deliver(
         &self,
         set: &'static Set,
@@ -49,8 +50,8 @@ impl KernelEvents {
     }
 }
 
-/// Takes what is ours out of what the kernel has written to the program's array. There is something only if another thread
-/// added it meanwhile.
+/// Takes the library's events out of the program's array, to which the kernel has written. There are such events only
+/// if another thread added their descriptor meanwhile.
 #[inline]
 pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_event]) -> usize {
     let ours = [shadow_data(), nudge_data()];
@@ -69,9 +70,9 @@ pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_even
     kept
 }
 
-/// Puts the reported events behind the `n` that are there, but for those of the shadow set and of the nudge; how many are there then.
-/// If the shadow set has an event, its sockets are looked at, and the second value says so. `again`: some of the events may be
-/// there from an earlier look.
+/// Puts the reported events behind the `n` that are there, except those of the shadow set and of the nudge. Gives the
+/// number of events that are there then. If the shadow set has an event, this looks at its sockets, and the second
+/// value says so. `again`: some of the events may be there from an earlier look.
 fn deliver(
     set: &'static Set,
     reported: &[libc::epoll_event],
@@ -100,21 +101,23 @@ fn deliver(
     (n, has_rings)
 }
 
-/// The kernel was asked `at` that time (ticks), and told all that it had, or not; of rings it told, or there was none.
+/// Notes the kernel's answer to a question at the time `at` (ticks). `is_all`: the kernel told all that it had.
+/// `has_rings`: it told of rings.
 fn note_told(set: &Set, at: u64, is_all: bool, has_rings: bool) {
     if is_all {
         set.with(|inner| {
             let told = &mut inner.told_until;
             told.acted = told.acted.max(at);
-            // Else they were heard later.
+            // If the kernel told of rings, `note_rings` has noted when the set heard them.
             told.rang = told.rang.max(if has_rings { 0 } else { at });
             inner.answered_at = time::ticks();
         });
     }
 }
 
-/// Asks the kernel without waiting; reports its own descriptors' events behind the `n` that are there. How many are there then,
-/// and whether the kernel had anything. `again`: some of what it has may be there.
+/// Asks the kernel without waiting. Reports the events of its own descriptors behind the `n` that are there. Gives the
+/// number of events that are there then, and whether the kernel had anything. `again`: some of the kernel's events may
+/// be there already.
 pub(super) fn look_at_kernel(
     set: &'static Set,
     events: &mut [libc::epoll_event],
@@ -129,7 +132,8 @@ pub(super) fn look_at_kernel(
         let (now, has_rings) = deliver(set, &reported.0[..took], events, n, again);
         any |= took > 0;
         let is_all = took < most;
-        // Also where it had more than there is room for: else it would have the room of what it is asked for again and again.
+        // The answer counts as all also where the kernel had more than there is room for. Otherwise the kernel would be
+        // asked again and again, and would take the room of the events for whose sake it is asked.
         note_told(set, at, is_all || now == n || now == events.len(), has_rings);
         vain = if now == n { vain + 1 } else { 0 };
         (n, again) = (now, true);
@@ -144,7 +148,7 @@ pub(super) fn look_at_kernel(
     Ok((n, any))
 }
 
-/// Has the registrations looked at whose anchors or bells the kernel reports.
+/// Has the set look at the registrations whose anchors or bells the kernel reports.
 pub(super) fn note_rings(set: &'static Set) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     if shadow < 0 {
@@ -176,20 +180,20 @@ pub(super) fn note_rings(set: &'static Set) {
     }
 }
 
-/// The kernel reported this event of a registration, of which the set looks at the stream itself from now on. True if nothing
-/// else is to be done. `at`: when the kernel was asked (ticks).
+/// Notes that the kernel reported this event of a registration. From now on the set looks at the registration's stream
+/// itself. True if nothing else is to be done. `at`: when the kernel was asked (ticks).
 fn note_ring(inner: &mut Inner, shadow: Fd, event: &libc::epoll_event, at: u64) -> bool {
     let (index, bits) = (event.u64 as u32, event.events);
     let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { return true };
     if r.in_kernel {
-        // The event is from before it went there.
+        // The event is from before the registration went to the kernel's set.
         return true;
     }
     r.note(bits);
     r.disarm();
     let (socket, is_watched) = (r.socket, r.in_shadow);
     if r.parked {
-        // It was rung for nobody, and enters again when it is added again.
+        // The ring was for no one. The registration enters again when the program adds it again.
         if r.in_shadow && r.has_descriptor() {
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
             r.in_shadow = false;
@@ -200,17 +204,18 @@ fn note_ring(inner: &mut Inner, shadow: Fd, event: &libc::epoll_event, at: u64) 
     }
     inner.make_hot(index);
     let Some(stream) = socket.stream() else { return true };
-    // The anchor has something: a bell is only read.
+    // Another bit than EPOLLIN is the anchor's: a bell only becomes readable.
     let is_ring = bits & !bit::IN == 0;
     if is_ring && is_watched && !stream.endpoint.is_shared() {
-        // The set watches the anchor as well, so the transfers that follow need not ask for it.
+        // The set watches the anchor as well, so the transfers that follow need not ask the kernel about the anchor.
         stream.endpoint.looked_at.store(at, Ordering::Relaxed);
     }
     let goes_on = stream.is_undisturbed() && !returning::is_recalled(&stream);
     is_ring && goes_on && socket.watch_count.load(Ordering::Relaxed) <= 1
 }
 
-/// What a ring, or an event of the anchor, leaves to be done without the set's lock: it may take the structure lock.
+/// Does what a ring, or an event of the anchor, leaves to be done. The caller does not hold the set's lock, because
+/// this may take the structure lock.
 #[cold]
 #[inline(never)]
 fn look_closer(set: &'static Set, event: &libc::epoll_event) {

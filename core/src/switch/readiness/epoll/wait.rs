@@ -1,4 +1,4 @@
-//! epoll_wait: the hot sockets' streams first, then the kernel.
+//! Serves epoll_wait: looks at the hot sockets' streams first, and then asks the kernel.
 
 use super::hot::{self, ArmedSet, Next, Round};
 use super::kernel_events::{deliver_in_place, look_at_kernel, note_rings, KernelEvents};
@@ -16,7 +16,7 @@ use crate::sys::signal_mask::SignalMask;
 use crate::sys::{blocking, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
+/// Serves epoll_wait in all its forms. `timeout` is in nanoseconds. `None` waits for ever.
 #[link_section = "sanshim_path"]
 pub fn wait(
     epoll: Fd,
@@ -38,7 +38,8 @@ pub fn wait(
     Outcome::Done(result)
 }
 
-/// As long as the set has no SAN sockets the kernel does it all. `None`: it has some, or another thread added one.
+/// Waits in the kernel alone, as long as the set has no SAN sockets. `None`: the set has some, or another thread added
+/// one.
 #[inline]
 fn wait_in_kernel_alone(
     set: &'static Set,
@@ -49,12 +50,13 @@ fn wait_in_kernel_alone(
     if set.san.load(Ordering::SeqCst) != 0 {
         return Ok(None);
     }
-    // What members have of sessions that are over.
+    // This takes away what the set's members have of finished sessions.
     idle::check();
     while set.san.load(Ordering::SeqCst) == 0 {
         set.settle_members();
         let left = timeout.left();
-        // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
+        // With nothing of the library's in the kernel's set, the program gets as many events at once as it has room
+        // for.
         let slept = match set.shadow.load(Ordering::Relaxed) < 0 {
             true => sleep_without_san(set, || {
                 blocking::epoll_wait_into(set.kernel_fd(), events, left, mask)
@@ -74,7 +76,7 @@ fn wait_in_kernel_alone(
 #[inline]
 fn sleep_without_san<T>(set: &'static Set, sleep: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
     let asleep = Sleeper::on(set);
-    // Once more: who adds one looks for sleepers afterwards.
+    // This looks once more, because a thread that adds a SAN socket looks for sleepers afterwards.
     let slept = match set.san.load(Ordering::SeqCst) {
         0 => sleep().map(Some),
         _ => Ok(None),
@@ -83,8 +85,8 @@ fn sleep_without_san<T>(set: &'static Set, sleep: impl FnOnce() -> Result<T>) ->
     slept
 }
 
-/// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
-/// its array would be its caller's.
+/// Does the same with the shadow set in the kernel's set. Gives the number of events that came, and the number that the
+/// program gets. It is not inlined, because its array would then be on its caller's stack.
 #[inline(never)]
 fn sleep_beside_shadow(
     set: &'static Set,
@@ -99,7 +101,7 @@ fn sleep_beside_shadow(
     Ok(slept.map(|n| (n, reported.deliver(set, n, at, events))))
 }
 
-/// One call, of a set that has SAN sockets.
+/// One call on a set that has SAN sockets.
 struct Wait<'a> {
     set: &'static Set,
     timeout: Timeout,
@@ -114,7 +116,7 @@ impl<'a> Wait<'a> {
         Wait { set, timeout, mask, signals: NapSignals::default() }
     }
 
-    /// Not inlined, so that sets without SAN sockets touch none of it.
+    /// Serves the call. This is not inlined, so that calls on sets without SAN sockets touch none of it.
     #[inline(never)]
     fn run(mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
         loop {
@@ -133,18 +135,19 @@ impl<'a> Wait<'a> {
             self.prepare_to_sleep();
             let n = self.sleep(events)?;
             if n > 0 {
-                // With what came over the SAN before.
+                // The answer also has what came over the SAN before these events.
                 return self.look(events, n);
             }
         }
     }
 
-    /// Looks at the hot registrations' streams, and where it is time at the kernel's own descriptors, of which it has told `n`
-    /// events; how many there are in all.
+    /// Looks at the hot registrations' streams, and at the kernel's own descriptors where it is time for that. The
+    /// kernel has told `n` events before. Gives the number of events in all.
     #[inline]
     fn look(&mut self, events: &mut [libc::epoll_event], mut n: usize) -> Result<usize> {
         let set = self.set;
-        // The kernel may report the same events: once it was asked, or if a socket went back to it meanwhile.
+        // The kernel may report the same events once more: where it was asked before, or if a socket went back to it
+        // meanwhile.
         let mut san = set.san.load(Ordering::Relaxed);
         let have_left = |san| set.san.load(Ordering::Relaxed) != san;
         let mut asked = n > 0;
@@ -156,7 +159,7 @@ impl<'a> Wait<'a> {
         let (mut round, only_now) = (Round::default(), self.timeout.is_zero());
         loop {
             let collected = set.with(|inner| hot::collect(inner, &mut round, events, n, only_now));
-            // None: in a signal handler that interrupted who has the lock.
+            // This is `None` in a signal handler that interrupted the thread with the lock.
             let Some((now, next)) = collected else {
                 return if n > 0 { Ok(n) } else { Err(Errno(libc::EINTR)) };
             };
@@ -171,7 +174,7 @@ impl<'a> Wait<'a> {
                     if scan {
                         hot::look_after(set);
                     }
-                    // The kernel tells of those that went to it meanwhile.
+                    // The kernel reports the sockets that went to it meanwhile.
                     let now_there = set.san.load(Ordering::Relaxed);
                     if now_there == san && (!look || asked) {
                         return Ok(n);
@@ -186,7 +189,8 @@ impl<'a> Wait<'a> {
                     if !any {
                         return Ok(n);
                     }
-                    // Once more: what came over the SAN before that is there, too.
+                    // The loop looks once more, so that the answer has what came over the SAN before the kernel's
+                    // events.
                 }
             }
         }
@@ -196,12 +200,12 @@ impl<'a> Wait<'a> {
     #[inline]
     fn spin(&self, budget: u64) -> bool {
         let set = self.set;
-        // With a mask of the program's, a signal it lets in must not wait for a spin to end.
+        // A signal that the program's mask lets in must not wait for a spin to end.
         let may_spin = set.san.load(Ordering::Relaxed) != 0 && self.mask.is_none();
         may_spin && spin(&set.spin, budget, || set.look_for_ready())
     }
 
-    /// What is to be done by a thread that may not come back for long.
+    /// Does what a thread has to do that may not come back for long.
     fn prepare_to_sleep(&self) {
         self.set.settle_members();
         back_to_tcp::look_around();
@@ -209,14 +213,15 @@ impl<'a> Wait<'a> {
         hot::look_after_before_sleep(self.set);
     }
 
-    /// Sleeps in the kernel with the hot registrations' counters raised; how many events the program gets.
+    /// Sleeps in the kernel with the hot registrations' counters raised. Gives the number of events that the program
+    /// gets.
     fn sleep(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
         let set = self.set;
         let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
         let raised = RaisedCounters(set);
         let (at, slept) = match hot::arm_for_sleep(set) {
-            // The kernel is not asked.
+            // Something is due here, so this does not ask the kernel.
             ArmedSet::Due => (0, Ok(0)),
             ArmedSet::Quiet(nap) => {
                 let (to, left) = (reported.room_for(events), shorter(self.timeout.left(), nap));
@@ -234,8 +239,8 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The calling thread counts as asleep on the set until it is [awake](Self::awake), or this is dropped: where it is
-/// cancelled in its sleep, or a handler jumps out of it.
+/// Counts the calling thread as asleep on the set until it is [awake](Self::awake). The drop of this value ends that,
+/// too, where the thread is cancelled in its sleep or a signal handler jumps out of the sleep.
 struct Sleeper(&'static Set);
 
 impl Sleeper {
@@ -254,14 +259,14 @@ impl Drop for Sleeper {
     #[cold]
     fn drop(&mut self) {
         self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
-        // This thread lowered the counters by which the others sleep. So they look anew.
+        // This thread lowered the counters by which the other threads sleep. So they look anew.
         if self.0.has_other_waiters() {
             self.0.wake();
         }
     }
 }
 
-/// The hot registrations' counters may be raised; lowered when it is dropped.
+/// The hot registrations' counters may be raised. The drop of this value lowers them.
 struct RaisedCounters(&'static Set);
 
 impl RaisedCounters {

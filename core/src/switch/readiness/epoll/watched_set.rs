@@ -1,6 +1,6 @@
-//! A set that others watch from outside: other threads asleep on it, an outer set, poll or select on its own
-//! descriptor. The library brings the kernel's view of the set up to date before they look, and before this thread stops
-//! looking.
+//! A set that others watch from outside: other threads asleep on the set, an outer set, poll or select on the set's own
+//! descriptor. The library brings the kernel's view of the set up to date before the watchers look, and before this
+//! thread stops looking.
 
 use super::hot::{self, ArmedSet};
 use super::kernel_events::note_rings;
@@ -10,8 +10,8 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::stream::Stream;
 use std::sync::atomic::Ordering;
 
-/// Before a call returns to the program: others who wait on this set must hear what this thread
-/// will not look at until it comes back.
+/// Brings the kernel's view up to date before a call returns to the program. Other waiters on this set must hear of
+/// what this thread will not look at until it comes back.
 #[inline]
 pub(super) fn before_return(set: &'static Set) {
     if set.has_other_waiters() {
@@ -32,7 +32,8 @@ fn settle(set: &'static Set) {
     }
 }
 
-/// Waits for who takes what a fabric brought, and then rings: it would ring for what was read meanwhile.
+/// Takes what a fabric brought, and waits for a thread that is about to do so. That thread rings afterwards, and might
+/// ring for bytes that were read meanwhile.
 fn catch_up(set: &Set) {
     let is_over_one = |stream: Stream| stream.fabric.is_some_and(|link| !link.is_foreign());
     for socket in hot::pin_hot(set, |r| r.socket.stream().is_some_and(is_over_one)) {
@@ -53,7 +54,7 @@ impl Set {
             }
             self.has_members.store(!inner.members.is_empty(), Ordering::Relaxed);
         });
-        // It may wait for others, or take the lock itself.
+        // The member may wait for other threads, or take the structure lock itself.
         drop(structure);
         if operation != libc::EPOLL_CTL_DEL {
             member.note_watched();
