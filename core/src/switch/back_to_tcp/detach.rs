@@ -8,8 +8,8 @@
 //!    The peer sends again over TCP what it put there in between.
 //!
 //! Then the socket is the kernel's. The peer does the same as soon as it looks. The ring that comes with the leaving
-//! wakes it. Over a fabric a frame wakes it, and recalling takes an answer of the peer's link, before which this end
-//! reads nothing.
+//! wakes the peer. Over a fabric a frame wakes the peer. There a recall takes an answer of the peer's link, and this
+//! end reads nothing before that answer.
 
 use super::leave::{leave, leave_with_all};
 use super::linger;
@@ -32,16 +32,16 @@ use crate::switch::stream::Stream;
 use crate::sys::{net, poll, thread, time, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long an end that half left is waited for.
+/// How long a call waits for an end that half left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum WaitForRoom {
-    /// Until it has left: over TCP, too, the program's call waits until the peer reads.
+    /// The call waits until the end has left. Over TCP, too, the program's call waits until the peer reads.
     UntilDone,
-    /// Ten seconds, in a call that TCP never lets wait: longer than a peer needs that is only slow.
+    /// The call waits ten seconds, although TCP never lets such a call wait. A peer that is only slow needs less.
     TenSeconds,
-    /// A second: a peer that reads at all lets the caller wait less.
+    /// The call waits a second. A peer that reads at all lets it wait less.
     Second,
-    /// No longer than anything else takes.
+    /// The call does not wait.
     Moment,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn finish_leaving(
     }
 }
 
-/// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
+/// Goes on with a return that either end began. True if the socket is on TCP now. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
     returning::is_begun(stream) && advance(socket, stream, Reason::PeerReturned)
@@ -92,7 +92,7 @@ pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream)
     is_on_tcp
 }
 
-/// Begins the return or goes on with it; true if the socket is on TCP now. No lock is held.
+/// Begins the return or goes on with it. True if the socket is on TCP now. The caller holds no lock.
 #[cold]
 pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let done = advance_alone(socket, stream, why);
@@ -128,7 +128,7 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let was_half_left = returning::is_half_left(stream);
     if !return_anchor(socket, stream, socket.anchor(), why) {
         if !was_half_left && returning::is_half_left(stream) {
-            // Sets that watch it sleep no longer than that allows.
+            // The sets that watch the socket look again, so that they sleep no longer than a half-left end allows.
             watchers::look_again(socket);
         }
         return false;
@@ -137,9 +137,8 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     true
 }
 
-/// Brings both directions back to TCP as far as that goes now; true if nothing of the SAN is left
-/// in the socket. Touches nothing of this process's books, so a vfork child may call it; `anchor` is
-/// the socket under any number.
+/// Brings both directions back to TCP as far as that goes now. True if nothing of the SAN is left in the socket.
+/// Touches nothing of this process's books, so a vfork child may call this. `anchor` is the socket under any number.
 pub(in crate::switch) fn return_anchor(
     socket: &Socket,
     stream: &Stream,
@@ -148,7 +147,7 @@ pub(in crate::switch) fn return_anchor(
 ) -> bool {
     let stream = &stream.over(anchor);
     if stream.endpoint.way_in() == WayIn::Asking {
-        // It may be that reading is to go on, whatever becomes of sending.
+        // The answer may be that reading goes on, whatever becomes of sending.
         take_answer(stream);
     }
     if stream.endpoint.state().is_back() {
@@ -162,12 +161,13 @@ pub(in crate::switch) fn return_anchor(
     goes_on && settle(socket, stream) && has_left
 }
 
-/// How long (ns) a peer may take, in a step of its own that waits for nothing, and how long to look again.
+/// How long (ns) a peer may take for a step of its own that waits for nothing, and how long this end naps between
+/// looks.
 const PULL_TIMEOUT: u64 = 5_000_000;
 const PULL_NAP: u64 = 20_000;
 
-/// While the peer sends again what this end may have read: of that nothing may lie unread in the kernel, which would make a
-/// reset of the close.
+/// Waits while the peer sends again what this end may have read. None of that may lie unread in the kernel at the
+/// close, because the kernel would make a reset of the close.
 fn await_pulling_peer(stream: &Stream) {
     let is_pulling = || {
         let word = stream.peer().sending.0.direction.state();
@@ -181,7 +181,7 @@ fn await_pulling_peer(stream: &Stream) {
     }
 }
 
-/// Where this may be the last look: what has to go over TCP goes as far as there is room now, and a process apart sends
+/// Sends, where this may be the last look, what has to go over TCP, as far as there is room now. A process apart sends
 /// the rest. True if the socket is on TCP. This waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
     await_pulling_peer(stream);
@@ -191,7 +191,7 @@ pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> boo
     look_after_to_the_end(socket, stream)
 }
 
-/// Before the last close: the peer gets what it wants again as far as there is room now, and a process apart sends the
+/// Sends again, before the last close, what the peer wants, as far as there is room now. A process apart sends the
 /// rest. True if the socket is on TCP. This waits for no room, and a few milliseconds at most for a peer that pulls.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if finish_sending(socket, stream) {
@@ -202,19 +202,19 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
         return true;
     }
     if stream.endpoint.way_out() == WayOut::Left && stream.has_unread() {
-        // As TCP does where the kernel knows of the bytes.
+        // TCP does the same where the kernel knows of the bytes.
         let _ = net::reset_at_close(socket.anchor());
     }
     false
 }
 
-/// Step 2; true once done.
+/// Does step 2. True once it is done.
 fn settle(socket: &Socket, stream: &Stream) -> bool {
     let is_read_out = stream.endpoint.way_in().is_read_out();
     (is_read_out || read_out(socket, stream, false)) && take_answer(stream)
 }
 
-/// The books of this process: the socket is the kernel's.
+/// Notes in the books of this process that the socket is the kernel's.
 pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     link::before_kernel(socket, stream);
     let mut structure = Structure::lock();
@@ -224,7 +224,7 @@ pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     let reason = stream.endpoint.returning.load(Relaxed);
     let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
     if matches!(reason, Reason::Quiet | Reason::OutOfMemory | Reason::PeerReturned) {
-        // It may come again.
+        // The connection may come to the SAN again.
         socket.traffic.returned();
         socket.set_phase(phase::TCP);
     } else {
@@ -234,7 +234,7 @@ pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     drop(structure);
     let ended = [stream.own(), stream.peer()].map(|side| side.sending.0.finished.load(Relaxed));
     if ended.iter().any(|finished| finished & CLOSED != 0) {
-        // It ends, and did not go back.
+        // The connection ends, and did not go back.
         return;
     }
     socket.set_reason(reason);

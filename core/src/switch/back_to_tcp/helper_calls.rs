@@ -15,11 +15,11 @@ use crate::sys::{file, Fd, Result};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The calls of the helper.
+/// The functions that the helper calls.
 pub(in crate::switch) const CALLS: HelperCalls =
     HelperCalls { come_to, serve_requests, reachable: registry::publish_helper };
 
-/// The peer brings the connection of this link back. True: once more in a moment.
+/// Goes on with a return that the peer of this link began. True: the helper calls this once more in a moment.
 fn come_to(link: &Link) -> bool {
     let is_it = |socket: &Socket| {
         let fabric = socket.stream().and_then(|stream| stream.fabric);
@@ -28,11 +28,11 @@ fn come_to(link: &Link) -> bool {
     go_on_with_each(is_it, |one| one.go_on(Reason::PeerReturned, returning::may_go_on))
 }
 
-/// Requests that were served here. Threads of the program count for themselves
+/// The requests that the helper has served. Threads of the program count for themselves
 /// ([`request`](crate::switch::back_to_tcp::request)).
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
-/// `sanctl` may ask for something that the program does not come to. True: once more in a moment.
+/// Serves a request of `sanctl` that the program does not come to. True: the helper calls this once more in a moment.
 fn serve_requests() -> bool {
     let made = registry::requests();
     if made == SERVED.load(Relaxed) {
@@ -51,7 +51,7 @@ fn serve_requests() -> bool {
     again
 }
 
-/// Goes on with such connections. True if the helper has to try one of them again.
+/// Goes on with the connections that `is_one` names. True if the helper has to try one of them again.
 fn go_on_with_each(
     is_one: impl Fn(&Socket) -> bool,
     mut goes_on: impl FnMut(&Found) -> bool,
@@ -60,7 +60,7 @@ fn go_on_with_each(
     let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         if socket.anchor() == fd && is_one(&socket) {
-            // The program may close its own meanwhile.
+            // The program may close its own descriptor meanwhile.
             found.push((socket, file::duplicate_high(fd).map(Descriptor::new)));
         }
     });
@@ -73,7 +73,8 @@ fn go_on_with_each(
         };
         let one = Found { socket, anchor };
         again |= goes_on(&one);
-        // No fork while it is closed. The pin, perhaps the last, goes without the lock, which it takes.
+        // No fork comes while the descriptor is closed. The pin goes after the lock: it may be the last, and then takes
+        // the lock.
         let structure = Structure::lock();
         drop(one.anchor);
         drop(structure);
@@ -93,7 +94,7 @@ impl Found {
         let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
             return false;
         };
-        // The thread that has the locks may have been interrupted by anything.
+        // Anything may have interrupted the thread that has the locks, so the helper does not wait for it.
         let is_free = !stream.is_locked();
         let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
         if is_back {

@@ -18,28 +18,28 @@ use crate::switch::stream::Stream;
 use crate::sys::{process, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Between two sweeps (ns); what has not changed from one to the next is idle.
+/// The time (ns) between two sweeps. A connection that has not changed from one sweep to the next is idle.
 const PERIOD: u64 = 5_000_000_000;
-/// The library gives a session up that both ends do not use so long (ns) after it was offered, or taken.
+/// If not both ends use a session so long (ns) after it was offered, or taken, the library gives it up.
 const GIVEN_UP_AFTER: u64 = 2 * PERIOD;
 
-/// Some connection has memory on the SAN, or for its way there, as far as is known.
+/// True if, as far as is known, some connection has memory on the SAN, or for its way there.
 #[link_section = "sanshim_words"]
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Clock (ns) of the next sweep.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// When (ticks) that clock was asked last.
+/// When (ticks) a thread last read that clock.
 #[link_section = "sanshim_words"]
 static ASKED: AtomicU64 = AtomicU64::new(0);
-/// How often (ticks, some 10 ms) it is asked at most: the ticks cost less.
+/// The least time (ticks, some 10 ms) between two readings of that clock. The ticks cost less than the clock.
 const ASK_INTERVAL: u64 = 30_000_000;
 
-/// A connection came to the SAN, or has what it needs there.
+/// Notes that a connection came to the SAN, or has what it needs there.
 pub(in crate::switch) fn note_memory() {
     ANY.store(true, Relaxed);
 }
 
-/// Sweeps if it is time. No lock is held.
+/// Sweeps if it is time. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn check() {
     if ANY.load(Relaxed) {
@@ -72,8 +72,8 @@ fn sweep_if_due(now: u64) {
     });
 }
 
-/// True if the connection has a session afterwards that it does not use yet: while it makes transfers it looks itself whether that
-/// leads to something.
+/// Gives up a session that not both ends came to use. True if the connection still has a session that it does not use
+/// yet. A connection that makes transfers looks by itself whether its session leads to something.
 fn look_at_session(socket: &Socket, now: u64) -> bool {
     let mut structure = Structure::lock();
     let negotiation = &mut socket.guarded(&mut structure).negotiation;
@@ -81,7 +81,7 @@ fn look_at_session(socket: &Socket, now: u64) -> bool {
         Some(Negotiation::Agreed(agreed)) => agreed,
         _ => return false,
     };
-    // Between hosts the helper looks after it.
+    // Between hosts the helper looks after the session.
     if agreed.link.is_some() || now < agreed.since + GIVEN_UP_AFTER {
         return agreed.link.is_none();
     }
@@ -93,12 +93,13 @@ fn look_at_session(socket: &Socket, now: u64) -> bool {
     false
 }
 
-/// True if the connection still has memory afterwards.
+/// Has an idle connection go back to TCP, or takes away the memory of one that is back. True if the connection still
+/// has memory afterwards.
 fn look_at(socket: &Socket) -> bool {
     match socket.phase() {
         phase::SAN => {
             if let Some(stream) = socket.stream() {
-                // The peer may have found it idle first.
+                // The peer may have found the connection idle first.
                 if !detach::look_after(socket, &stream) && look_if_idle(socket, &stream) {
                     detach::advance(socket, &stream, Reason::Quiet);
                 }
@@ -106,14 +107,14 @@ fn look_at(socket: &Socket) -> bool {
             true
         }
         phase::TCP => !socket.shares_end() && !socket.clear_end(&mut Structure::lock()),
-        // The last close ends what it has.
+        // The last close ends what the socket has.
         _ => false,
     }
 }
 
-/// Notes what happened until this sweep; true if that is nothing since the last one, and nothing is under way.
+/// Notes what happened until this sweep. True if nothing happened since the last sweep, and nothing is under way.
 fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
-    // Between hosts, one whose peer has not come would have to wait for the peer's answer.
+    // Between hosts, an end whose peer has not come would have to wait for the peer's answer.
     let goes_by_itself =
         |link: &Link| !link.is_foreign() && stream.endpoint.way_out() != WayOut::Tcp;
     if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {
@@ -125,7 +126,7 @@ fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
     socket.traffic.note_activity(activity) && look_if_at_rest(stream)
 }
 
-/// Takes in what the peer told, if the receive lock is free; true if nothing is unread or unsent then.
+/// Takes in what the peer told, if the receive lock is free. True if nothing is unread or unsent then.
 fn look_if_at_rest(stream: &Stream) -> bool {
     let lock = &stream.endpoint.receive.lock;
     let Some(_held) = stream.borrow(lock).filter(|_| returning::may_begin_later(stream)) else {

@@ -13,7 +13,7 @@ use crate::switch::stream::Stream;
 use crate::sys::{net, poll, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// Leaves, unless this end has; true once done.
+/// Leaves, unless this end has left before. True once all bytes that go over TCP first are out.
 pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
     if e.way_out() == WayOut::Left {
@@ -38,11 +38,11 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     resent == Resent::All
 }
 
-/// Most bytes that a close sends again: more is faster read in the segment.
+/// The most bytes that a close sends again. The peer reads more faster in the segment.
 const MOST_AT_CLOSE: u64 = 64 << 10;
 
-/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever
-/// the peer executes. This leaves out an end that has something unread: there the end of the connection is a reset.
+/// Sends over TCP, before the last close, what the peer has not read, if there is room for all of it. So the bytes come
+/// whatever program the peer executes. This leaves out an end with unread bytes: its close is a reset.
 pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
     let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
     if !returning::may_begin_later(stream) || stream.peer_consumed_all() || !is_read() {
@@ -55,14 +55,14 @@ pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(libc::POLLERR);
     if state & (libc::POLLERR | libc::POLLHUP) == 0 && pull(stream, anchor, MOST_AT_CLOSE) {
         let resent = resend::resend(stream, anchor, false);
-        // Before the peer hears: a connection that ends did not go back.
+        // This comes before the peer hears that this end left: a connection that ends did not go back.
         stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
         say_left(stream);
         note_left(stream, anchor, resent);
     }
 }
 
-/// Notes what became of it. Send lock.
+/// Notes what became of the resend. The caller has the send lock.
 fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
     let e = stream.endpoint;
     match resent {
@@ -81,15 +81,15 @@ fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
     }
 }
 
-/// Between hosts: tells the peer that this end turned; false until it has heard. Before, it might take what goes over TCP
-/// from now on for bytes from before.
+/// Between hosts, tells the peer that this end turned. False until the peer has heard that. Until then the peer might
+/// take bytes that go over TCP from now on for bytes from before the turn.
 fn make_turn_known(stream: &Stream) -> bool {
     let has_turned = stream.own().sending.0.direction.state().turned;
     stream.fabric.is_none_or(|link| !has_turned || link.make_turn_known() || link.has_failed())
 }
 
-/// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer
-/// wants it.
+/// Gives the flags with which an end of a connection cannot leave any more. `begun`: the end has begun to leave.
+/// `must`: it has begun, or the peer wants it to leave.
 fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     match stream.fabric {
         Some(_) if must => returning::ENDED,
@@ -98,23 +98,23 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     }
 }
 
-/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out. `gone`: no peer is there. The
-/// caller has the send lock, and the direction's claim.
+/// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.
+/// `gone`: no peer is there. The caller has the send lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     if begun || gone || !pull(stream, anchor, u64::MAX) {
         return leave_and_resend(stream, anchor, begun, gone);
     }
-    // Before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
+    // The resend comes before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
     let resent = resend::resend(stream, anchor, false);
     say_left(stream);
     resent
 }
 
-/// True if this end sends again by itself what the peer has not read. Then nobody has to ask for it later, whatever
+/// True if this end sends again by itself what the peer has not read. Then the peer need not ask for it later, whatever
 /// becomes of either end.
 fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     let e = stream.endpoint;
-    // Its kernel answers with a reset what comes after it shut both directions down.
+    // The peer's kernel answers with a reset what comes after the peer shut both directions down.
     let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH_SHUT == BOTH_SHUT;
     let may =
         stream.fabric.is_none() && e.state().among(flag::BOTH_SHUT) != flag::BOTH_SHUT && !refuses;
@@ -126,7 +126,7 @@ fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     has_room && stream.own().sending.0.direction.pull()
 }
 
-/// Tells the peer that what follows comes over TCP. The word before.
+/// Tells the peer that what follows comes over TCP. Gives the direction's word as it was before.
 fn say_left(stream: &Stream) -> DirectionState {
     let own = &stream.own().sending.0;
     let before = own.direction.leave();
@@ -159,7 +159,7 @@ pub(super) fn note_reason(stream: &Stream, why: Reason) {
     let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
 }
 
-/// A process died while it sent, and nobody knows how much. So the connection ends (D12).
+/// Ends the connection (D12): a process died while it sent, and nobody knows how much it sent.
 #[cold]
 fn lose(stream: &Stream, anchor: Fd) {
     stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);

@@ -1,6 +1,6 @@
-//! What limits this process. A thread that is about to move a connection to the SAN, or that sweeps through those
-//! there, looks at it once a second at most. Where segments take too much, because the program or another process has
-//! taken more meanwhile, connections go back.
+//! Looks at what limits this process. A thread that is about to move a connection to the SAN, or that sweeps through
+//! the connections there, looks once a second at most. If segments take too much, because the program or another
+//! process has taken more meanwhile, connections go back.
 
 use super::detach;
 use crate::provider::shm::budget::{self, Cost};
@@ -13,7 +13,7 @@ use crate::switch::socket::{phase, table, Socket};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{time, Fd};
 
-/// Looks if it is time. No lock is held.
+/// Looks if it is time. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn check() {
     if budget::claim_look(time::now()) {
@@ -21,7 +21,7 @@ pub(in crate::switch) fn check() {
     }
 }
 
-/// The program got a descriptor of this number: looks if there may be few left. No lock is held.
+/// Looks if few descriptors may be left, after the program got a descriptor of this number. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn check_at(number: Fd) {
     if budget::is_due_at(number) {
@@ -39,12 +39,12 @@ fn look() {
         let stream = socket.stream().filter(|_| socket.anchor() == fd);
         grown += stream.map_or(0, |stream| stream.grown_bytes());
     });
-    // It allocates, and so might a handler that comes between.
+    // `refresh` allocates, and so might a signal handler that comes in between.
     let signals = SignalsHeld::new();
     let mut over = budget::refresh(grown);
     drop(signals);
     let (taken, most) = budget::of_memory();
-    // Zero would say that nothing limits it.
+    // Zero would say that nothing limits the memory.
     registry::set_budget(taken, most.map(|most| most.max(1)));
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         if !over.is_nothing() && socket.anchor() == fd {
@@ -53,8 +53,8 @@ fn look() {
     });
 }
 
-/// Has a connection go back, or go on with that, and takes away what a connection has left that went back. Gives what
-/// still has to be given back after it.
+/// Has a connection go back, or go on with its return. Takes away what a connection that went back has left. Gives the
+/// amount that other connections still have to give back.
 fn give_up(socket: &Socket, over: Cost) -> Cost {
     let mut cost = Cost::default();
     if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {

@@ -13,12 +13,13 @@ use crate::sys::{apart, poll, time};
 /// How long (ns) the process apart bears with a peer that reads nothing: as long as the kernel does where a window
 /// stays closed.
 const LONGEST: u64 = 120_000_000_000;
-/// How long (ns) a peer that says it sends in this end's stead is left to it. It tries that for a fraction of this.
+/// How long (ns) the process apart leaves the sending to a peer that says it sends in this end's stead. Such a peer
+/// tries for a fraction of this time.
 const LONGEST_STAND_IN: u64 = 1_000_000_000;
-/// How long (ns) it waits at a time for room.
+/// How long (ns) the process apart waits for room at a time.
 const NAP: u64 = 200_000_000;
 
-/// Before what may be the last call: sees to it that what is still to be sent goes, without waiting for room.
+/// Sees to it, in what may be the last call, that the bytes still to be sent go. This waits for no room.
 pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     if !returning::is_half_left(stream) {
         return;

@@ -11,8 +11,8 @@ use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has
-/// ended.
+/// Ends reading from the segment if all was read. `recalls_unread`: ends it also with bytes unread, which come again
+/// over TCP. True once reading has ended.
 pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
     let direction = &stream.peer().sending.0.direction;
     let Ok(_held) = stream.lock_receive() else { return false };
@@ -40,8 +40,8 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     }
 }
 
-/// Forgets sleepers that died; true if threads of this end sleep here, and the peer has not left. A recall would take the
-/// peer's ring from them; it rings when it leaves as well.
+/// Forgets sleepers that died. True if threads of this end sleep here, and the peer has not left. A recall would take
+/// the peer's ring from these threads. The peer also rings when it leaves.
 fn look_for_sleepers(stream: &Stream) -> bool {
     let sleepers = &stream.endpoint.sleepers;
     if !sleepers.any() || stream.peer().sending.0.direction.state().left {
@@ -57,11 +57,11 @@ fn is_over_here(stream: &Stream) -> bool {
     stream.is_finished() && !stream.peer().sending.0.direction.state().left
 }
 
-/// The peer sends over TCP what it thought unread: takes off what this end has read of that. True once it has; false: not all
-/// is there yet. Receive lock.
+/// Takes off TCP the bytes that this end has read before. The peer sends them again because it thought them unread.
+/// True once all are off. False: not all are there yet. The caller has the receive lock.
 fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     if stream.look_after_posted() {
-        // The peer's bytes there count once this end has taken the memory back.
+        // The peer's bytes in a posted buffer count once this end has taken the buffer back.
         return Ok(false);
     }
     let receive = &stream.endpoint.receive;
@@ -75,7 +75,7 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
                 Ok(taken @ 1..) => receive.passed.store(passed + taken as u64, Relaxed),
                 Err(Errno(libc::EAGAIN | libc::EINTR)) => return Ok(false),
                 Err(Errno(e)) if ends::is_local(e) => return Ok(false),
-                // It ended, as the kernel tells next.
+                // The connection ended, as the kernel tells next.
                 _ => break,
             },
         }
@@ -84,8 +84,9 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     Ok(true)
 }
 
-/// How much of that was taken off. The kernel knows of what another process of this end took that died before it noted it. (It
-/// does not know while something urgent is pending, so it is asked only where there are others.)
+/// Gives how many of those bytes were taken off. The kernel also counts bytes that another process of this end took and
+/// did not note before it died. (The kernel does not know the count while urgent data is pending, so this asks only
+/// where other processes share the end.)
 fn passed(stream: &Stream) -> u64 {
     let noted = stream.endpoint.receive.passed.load(Relaxed);
     if !stream.endpoint.is_shared() {
@@ -96,24 +97,24 @@ fn passed(stream: &Stream) -> u64 {
     taken.map_or(noted, |taken| taken.max(noted))
 }
 
-/// Publishes how far this end read. From now on the peer rings for whatever it puts there, and learns that nobody reads
-/// it.
+/// Publishes how far this end read. From now on the peer rings for all that it puts there, and learns that nobody reads
+/// that.
 fn stop(stream: &Stream) {
     stream.stop_reading();
     let _ = counters::raise(stream, CountedEvent::Read);
 }
 
-/// Over a fabric the peer's link decides: asks it, and ends reading until it answers.
+/// Asks the peer's link, which decides over a fabric, and ends reading until the link answers.
 fn ask(
     stream: &Stream,
     link: &Link,
     recalls_unread: bool,
     unread: impl FnOnce() -> Result<bool, Broken>,
 ) -> Result<bool, Broken> {
-    // Before the look: what was sent before the peer left is seen by it.
+    // This comes before the look, so that the look sees all that the peer sent before it left.
     let left = stream.peer().sending.0.direction.state().left;
     if !left && link::is_closed_by_peer(stream) {
-        // Its end is TCP's to tell, in a moment.
+        // TCP tells the peer's end in a moment.
         return Ok(false);
     }
     if unread()? && (left || !recalls_unread) {
@@ -127,8 +128,8 @@ fn ask(
     Ok(true)
 }
 
-/// Takes the answer of a peer that was asked; true if it is certain that this end reads nothing more here, once it does not.
-/// Over a fabric the peer's link says so, or that reading is to go on.
+/// Takes the answer of a peer that was asked. True if it is certain that this end reads nothing more from the segment.
+/// Over a fabric the peer's link says that, or says that reading goes on.
 pub(super) fn take_answer(stream: &Stream) -> bool {
     let e = stream.endpoint;
     let Some(link) = stream.fabric.filter(|_| e.way_in() == WayIn::Asking) else {

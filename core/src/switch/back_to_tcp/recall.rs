@@ -16,9 +16,9 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
 use crate::sys::{net, time, Fd};
 
-/// Stops reading from the segment for a program that cannot: what was not read yet comes again over
-/// TCP, as soon as the peer looks. [`return_after_recall`] follows; false if it cannot. The peer's direction is
-/// recalled before ours is left, because the peer follows at once and then sends nothing again.
+/// Stops reading from the segment for a program that cannot read there. Unread bytes come again over TCP as soon as the
+/// peer looks. [`return_after_recall`] follows. False if this end cannot stop reading. This end recalls the peer's
+/// direction before it leaves its own, because the peer follows at once and then sends nothing again.
 pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let e = stream.endpoint;
     if e.way_in().is_read_out() {
@@ -27,7 +27,7 @@ pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Re
     ends::look(socket, stream);
     let is_read_out = comes_again(stream) && read_out(socket, stream, true);
     if is_read_out {
-        // For the program that goes on with the connection.
+        // The reason is for the program that goes on with the connection.
         note_reason(stream, why);
     }
     is_read_out
@@ -45,9 +45,9 @@ fn return_after_recall(
     return_anchor(socket, stream, anchor, why)
 }
 
-/// How long (ns), with pauses, it is tried again at least where something is under way.
+/// How long (ns), with pauses, this end tries again at least where something is under way.
 const LONGEST_PAUSE: u64 = 200_000_000;
-/// The same where the peer has to answer.
+/// The same time where the peer has to answer.
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 /// The first of the pauses (ns), and the longest that they grow to: a peer that never answers makes no work.
 const FIRST_PAUSE: u64 = 1_000_000;
@@ -57,7 +57,8 @@ const LAST_PAUSE: u64 = 100_000_000;
 const END_TIMEOUT: u64 = 5_000_000;
 const END_NAP: u64 = 20_000;
 
-/// The end of the stream, of which the program could learn here, is the kernel's to tell from now on.
+/// Waits until the kernel knows the end of the stream. The program could learn of that end here, and from now on only
+/// the kernel tells it.
 fn await_end(stream: &Stream, anchor: Fd) {
     let until = time::now() + END_TIMEOUT;
     while stream.is_finished() && !net::is_ended_by_peer(anchor) && time::now() < until {
@@ -96,13 +97,13 @@ pub(in crate::switch) fn bring_back(
             return false;
         }
         time::sleep(pause);
-        // A peer that answers does so within a few.
+        // A peer that answers does so within a few pauses.
         pause = (pause + pause / 4).min(LAST_PAUSE);
     }
 }
 
-/// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
-/// what the kernel says of the anchor is all there is to learn.
+/// Leaves a connection that ended to the kernel, if all that came was read and the program was told of any error. Then
+/// the program can learn only what the kernel says of the anchor.
 fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
     let is_told = !e.has(returning::ENDED) || e.has(flag::ERROR_REPORTED);
@@ -119,7 +120,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         let _ = net::shutdown(anchor, libc::SHUT_WR);
     }
     if e.has(flag::ERROR_REPORTED) {
-        // It is told once.
+        // The program is told of an error once.
         net::forget_error(anchor);
     }
     e.step_out(OutEvent::Out);

@@ -1,5 +1,5 @@
-//! Requests of `sanctl` (registry). The process looks at them when the clock says that it is time, and before it
-//! sleeps.
+//! Serves requests of `sanctl` (registry). The process looks for them when the clock says that it is time, and before
+//! it sleeps.
 
 use crate::reason::Reason;
 use crate::registry;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 static HEARD: AtomicU32 = AtomicU32::new(0);
 
-/// Serves requests made since the last look. No lock is held.
+/// Serves requests made since the last look. The caller holds no lock.
 #[inline]
 pub(in crate::switch) fn check() {
     let made = registry::requests();
@@ -48,7 +48,7 @@ fn serve(made: u32) {
         }
     });
     if unserved {
-        // Once more at the next look.
+        // The next look serves the requests once more.
         HEARD.store(made.wrapping_sub(1), Relaxed);
     }
 }

@@ -1,8 +1,10 @@
-//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel
-//! knows how much of that it took. So any process of this end can go on at any time, also after a process that died. So
-//! can the peer in this end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
+//! Sends the bytes that go over TCP first when an end leaves the SAN: bytes that the peer wants again, or did not read
+//! yet. The kernel knows how many of them it took. So any process of this end can go on at any time, also after a
+//! process that died. So can the peer in this end's stead
+//! ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
-//! This module waits for nothing. Where TCP has no room, the next sender waits.
+//! This module waits for nothing. Where TCP has no room, the next sender waits. (Only on kernels before Linux 4.19 this
+//! module waits for room itself.)
 
 use crate::session::resent;
 use crate::switch::stream::{Broken, Stream};
@@ -25,13 +27,14 @@ pub(in crate::switch) struct AnchorWriter {
     anchor: Fd,
     /// Bytes of that stream that are out already.
     skip: u64,
-    /// Where the kernel does not say what it took (before Linux 4.19) all goes at once, however long that takes.
+    /// If the kernel does not say how much it took (before Linux 4.19), the writer sends all at once, however long that
+    /// takes.
     waits: bool,
     failed: Option<Errno>,
 }
 
 impl AnchorWriter {
-    /// One that goes on behind `skip` bytes of the stream.
+    /// Makes a writer that goes on behind `skip` bytes of the stream.
     pub(in crate::switch) fn new(anchor: Fd, skip: u64) -> Self {
         Self { anchor, skip, waits: false, failed: None }
     }
@@ -61,7 +64,7 @@ impl AnchorWriter {
         self.failed.is_none()
     }
 
-    /// The bytes had arrived before: Nagle's algorithm is not to hold them back.
+    /// Has TCP send the bytes at once. They had arrived before, so Nagle's algorithm must not hold them back.
     pub(in crate::switch) fn push(&self) {
         let set = |on: i32| net::set_option(self.anchor, libc::IPPROTO_TCP, libc::TCP_NODELAY, &on);
         if net::option(self.anchor, libc::IPPROTO_TCP, libc::TCP_NODELAY) == Ok(0) {
@@ -69,7 +72,7 @@ impl AnchorWriter {
         }
     }
 
-    /// Why it put no more.
+    /// Gives the error after which the writer put no more.
     pub(in crate::switch) fn failed(&self) -> Option<Errno> {
         self.failed
     }
@@ -80,7 +83,8 @@ fn has_ended(anchor: Fd) -> bool {
     poll::poll_one(anchor, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0)
 }
 
-/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock; the direction has left.
+/// Sends the bytes that are still to be sent. `resumed`: some of them may have gone before. The caller has the send
+/// lock. The direction has left, or this end has pulled it.
 pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let sending = &stream.own().sending.0;
     let from = match sending.direction.state() {

@@ -22,15 +22,15 @@ use crate::sys::{file, net, process, sock_diag, sockets_of, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that
-/// it is sent in their stead, and one that is killed has sent it.
+/// How long (ns) this end leaves the resend to the peers. Peers that sleep on the connection need less. After that this
+/// end sends in their stead, and a peer that is killed later need not send any more.
 const MOMENT: u64 = 2_000_000;
-/// How long (ns) it is tried what the sender is in the middle of, or the kernel has no room for.
+/// How long (ns) this end tries again where the sender is in the middle of something, or the kernel has no room.
 const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
-/// The peers' sockets, which this process has until what it recalls is sent: a peer that is killed meanwhile leaves the
-/// kernel's connection open.
+/// The peers' sockets. This process has them until what it recalls is sent. So a peer that is killed meanwhile leaves
+/// the kernel's connection open.
 #[derive(Default)]
 pub(in crate::switch) struct PeerSockets(SmallVec<[(Identity, PeerSocket); 4]>);
 
@@ -38,8 +38,8 @@ pub(in crate::switch) struct PeerSockets(SmallVec<[(Identity, PeerSocket); 4]>);
 type Identity = (u64, u64);
 
 impl PeerSockets {
-    /// Before the recall: of the connections where something is unread, or that end. Each socket comes with a descriptor of it.
-    /// This waits up to [`ATTEMPTS_END`] for processes that are dying.
+    /// Borrows, before the recall, the peers' sockets of connections that have unread bytes, or that end. Each socket
+    /// comes with one of its descriptors. This waits up to [`ATTEMPTS_END`] for processes that are dying.
     pub(in crate::switch) fn of<'a>(connections: impl Iterator<Item = (&'a Socket, Fd)>) -> Self {
         let until = time::now() + ATTEMPTS_END;
         let mut found = Self::default();
@@ -59,7 +59,7 @@ impl PeerSockets {
     }
 }
 
-/// One of them. No fork comes while this is made or dropped, so no fork child has it.
+/// One peer's socket. No fork comes while this value is made or dropped, so no fork child has the socket.
 struct PeerSocket(Option<Lent>);
 
 impl PeerSocket {
@@ -75,13 +75,13 @@ impl Drop for PeerSocket {
     }
 }
 
-/// While this is there, no fork child comes to be.
+/// No fork child comes to be while the caller holds the returned lock.
 fn no_fork() -> Option<Structure> {
     (!process::is_borrowed()).then(Structure::lock)
 }
 
-/// After connections went back for a program that cannot read from the segment: sees to it that what was unread comes.
-/// Each socket comes with a descriptor of it.
+/// Sees to it that unread bytes come again, after connections went back for a program that cannot read from the
+/// segment. Each socket comes with one of its descriptors.
 pub(in crate::switch) fn ensure_resent<'a>(
     returned: impl Iterator<Item = (&'a Socket, Fd)>,
     mut lent: PeerSockets,
@@ -94,7 +94,7 @@ pub(in crate::switch) fn ensure_resent<'a>(
             Some(Due { stream, anchor, identity, theirs: lent.take(identity) })
         })
         .collect();
-    // The other peers need nobody in their stead.
+    // The other peers need nobody to send in their stead.
     drop(lent);
     let started = time::now();
     while !due.is_empty() {
@@ -109,18 +109,18 @@ fn may_be_lent(stream: &Stream) -> bool {
     stream.endpoint.has(flag::PEER_IN_SIGHT)
 }
 
-/// True if something lies here that nobody read, or the stream ends.
+/// True if unread bytes lie here, or the stream ends.
 fn is_unread(stream: &Stream) -> bool {
     stream.has_unread() || stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
 }
 
-/// True if the peer has to send again what lies here, or its end, and has not looked yet.
+/// True if the peer has to send again what lies here, or the end of its stream, and has not looked yet.
 fn look_for_rest(stream: &Stream) -> bool {
     let is_replayed = || stream.peer().sending.0.direction.state().replayed;
     is_recalled(stream) && !is_replayed() && is_unread(stream)
 }
 
-/// True if the peer was asked to send again, and has not come to it.
+/// True if this end asked the peer to send again, and the peer has not done so.
 fn is_recalled(stream: &Stream) -> bool {
     let word = stream.peer().sending.0.direction.state();
     word.recalled && !word.left
@@ -135,7 +135,7 @@ struct Due<'a> {
 }
 
 impl Due<'_> {
-    /// Does what is due after so long (ns). True if there is more.
+    /// Does what is due after `passed` ns. True if more is to be done.
     fn go_on(&mut self, passed: u64) -> bool {
         if !is_recalled(&self.stream) {
             return false;
@@ -148,13 +148,13 @@ impl Due<'_> {
             Some(Resent::All) | None => false,
         };
         if !goes_on {
-            // Only so many are lent at a time, and the next connection may need one.
+            // Only so many sockets are lent at a time, and the next connection may need one.
             self.theirs = None;
         }
         goes_on
     }
 
-    /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
+    /// Sends over the peer's socket as much as there is room for. `None`: the kernel does not lend the socket.
     fn send(&mut self) -> Option<Resent> {
         if self.theirs.is_none() {
             // What the peer sent came after the recall began, or too many sockets were lent then.
@@ -169,10 +169,10 @@ impl Due<'_> {
     }
 }
 
-/// Sends as far as there is room. `Unknown`: the sender does it at this moment, or another process in its stead.
+/// Sends as far as there is room. `Unknown`: the sender sends at this moment, or another process does in its stead.
 fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     let direction = &stream.peer().sending.0.direction;
-    // Before the claim, which must not last.
+    // The lock comes before the claim, because the claim must not last.
     let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
     // If a process died in here, the peer has to find out: no other process claims again.
     let stands_in = &stream.own().receiving.0.stands_in;
@@ -190,10 +190,10 @@ fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     sent
 }
 
-/// As far as the kernel has room. Receive lock.
+/// Sends as far as the kernel has room. The caller has the receive lock.
 fn send_left(stream: &Stream, to: Fd) -> Resent {
     let sending = &stream.peer().sending.0;
-    // Before the bytes are looked at: they are all there.
+    // This comes before the look at the bytes, so that all bytes of a finished stream are there.
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
     let turned_at = sending.turned_at.load(Acquire);
     let Some(skip) = resent(net::bytes_written(to), turned_at, true) else {
@@ -211,8 +211,9 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     Resent::All
 }
 
-/// The other end of the connection, which a process with this library has open. `of`: this end's socket. Until `until` (clock, ns)
-/// this waits for a process that is dying. `None` also where the kernel does not count what is sent there.
+/// Borrows the socket of the connection's other end, which a process with this library has open. `of`: this end's
+/// socket. Until `until` (clock, ns) this waits for a process that is dying. `None` also where the kernel does not
+/// count the bytes that are sent there.
 fn lend(anchor: Fd, of: Identity, until: u64) -> Option<PeerSocket> {
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
@@ -223,7 +224,7 @@ fn lend(anchor: Fd, of: Identity, until: u64) -> Option<PeerSocket> {
         }
         match lend_by_any((of.0, u64::from(inode))) {
             Lending::Lent(lent) => return Some(lent),
-            // A process that is killed has no descriptors any more some time before the kernel closes what they were of.
+            // A killed process loses its descriptors some time before the kernel closes the sockets behind them.
             Lending::Nobody if time::now() < until => time::sleep(NAP),
             Lending::Nobody | Lending::Refused => return None,
         }
@@ -234,7 +235,7 @@ fn lend(anchor: Fd, of: Identity, until: u64) -> Option<PeerSocket> {
 enum Lending {
     Lent(PeerSocket),
     Refused,
-    /// No process that publishes itself has a descriptor of it.
+    /// No process that publishes itself has a descriptor of the socket.
     Nobody,
 }
 
@@ -248,7 +249,7 @@ fn lend_by_any(identity: Identity) -> Lending {
         let Some(number) = sockets_of::socket_in(pid, identity.1) else { return };
         let _structure = no_fork();
         match process::descriptor_of(pid, number) {
-            // It may be another file's number by now.
+            // The number may be another file's by now.
             Ok(fd) => {
                 let lent = Lent::new(fd, |fd| is_it(fd) && net::bytes_written(fd).is_some());
                 lending = match lent {
@@ -263,8 +264,8 @@ fn lend_by_any(identity: Identity) -> Lending {
     lending
 }
 
-/// Before this end sends anything over TCP: false while the peer sends in its stead. Where the peer died in that this end takes
-/// the direction back, whichever thread the peer named.
+/// Ends the peer's sending in this end's stead, before this end sends anything over TCP. False while the peer sends. If
+/// the peer died while it sent, this end takes the direction back, whichever thread the peer named.
 pub(in crate::switch) fn end_standing_in(stream: &Stream, anchor: Fd) -> bool {
     if !returning::is_stood_in_for(stream) {
         return true;
