@@ -19,11 +19,11 @@ from generator import generate
 from modes import MODES, NATIVE
 from worker import kind, work
 
-# Exit status of a run: what differs, and bytes that are lost, repeated or wrong.
+# The exit status of a run: a program differs, or bytes are lost, repeated or wrong.
 DIFFERS, BYTES = 1, 3
-# A multiple of it is said how far it is.
+# After so many seconds the run says how far it is.
 SAY_AFTER = 30
-# What `--short` runs: programs that have shown nothing new, in the modes that users have.
+# `--short` runs programs that have shown nothing new, in the modes that users have.
 SHORT_SEEDS, SHORT_MODES = "1-100", ["default", "early", "detach"]
 
 
@@ -32,7 +32,7 @@ def say(text):
 
 
 def seeds(chosen):
-    """The seeds to try, in order: those asked for, or random ones without an end."""
+    """Gives the seeds to try, in order: those asked for, and with `--minutes` random ones without an end."""
     if chosen.seed is not None:
         yield from chosen.seed
     if chosen.seeds:
@@ -164,7 +164,7 @@ def gather(all_seeds, jobs, answers, workers, until, collected):
 
 def main():
     chosen = options()
-    # Whatever this process started ends with it, and its folder goes.
+    # At SIGTERM all that this process started ends with it, and its folder goes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     root = pathlib.Path(os.environ["SANSHIM_ROOT"])
     if wrong := known.mistakes((root / "docs" / "limitations.md").read_text()):

@@ -1,4 +1,5 @@
-"""What a program does: each function here adds a few steps of one kind to it. The common doors come more often."""
+"""The acts of a program: each function here adds a few steps of one kind to the program. The common calls come more
+often."""
 from setup import both_ends, connect, thread_for
 from world import End
 
@@ -27,8 +28,9 @@ def send(world, found=None, size=None, actor=None):
 
 
 def held_back(world):
-    """What MSG_MORE or TCP_CORK hold back is visible at once on the SAN (docs/limitations.md), so it is let go before anybody looks.
-    A peer that ended would answer at once."""
+    """Adds sends that MSG_MORE or TCP_CORK hold back. Their bytes are visible at once on the SAN (docs/limitations.md),
+    so a further step lets them go before anybody looks. A peer that ended would answer at once, so this leaves such a
+    connection out."""
     found = world.any_end()
     if not found or found[2].connection.room(found[2].side) < 20:
         return
@@ -68,7 +70,7 @@ def receive(world, found=None):
 
 
 def printed(world):
-    """What libc's own streams write to a socket, and through dprintf."""
+    """Adds writes to a socket by libc's own streams, and by dprintf."""
     found = world.any_end()
     if not found or found[2].connection.room(found[2].side) < 100:
         return
@@ -80,7 +82,7 @@ def printed(world):
 
 
 def asynchronous(world):
-    """POSIX asynchronous I/O, which is waited for."""
+    """Adds POSIX asynchronous I/O. The actor waits for its end."""
     found = world.any_end()
     if not found or found[2].connection.room(found[2].side) < 100:
         return
@@ -101,7 +103,7 @@ def drain(world):
 
 
 def gives_up(world):
-    """TCP_USER_TIMEOUT ends a connection whose peer does not read."""
+    """Has TCP_USER_TIMEOUT end a connection whose peer does not read."""
     if not (found := world.any_end()):
         return
     process, slot, end = found
@@ -114,7 +116,8 @@ def gives_up(world):
 
 
 def fill(world):
-    """One side sends all that goes; somebody waits for room; the other takes it."""
+    """Has one side send as much as goes, and perhaps wait for room. Then the other side takes the bytes, or another act
+    ends the wait."""
     if not (found := world.any_end()):
         return
     process, slot, end = found
@@ -145,7 +148,7 @@ def fill(world):
         world.add("*", "kill", of=peer[0].actors[0], sig="KILL")
         peer[0].alive = False
         return
-    # Once more: what a blocked send still had comes while the first drains.
+    # There are two drains: the rest of a blocked send comes during the first.
     for _ in range(2):
         world.add(world.actor_of(peer[0]), "drain", s=peer[1], **{"in": peer[2].into})
     world.add(actor, "poll", on=f"{slot}:out", ms=0)
@@ -173,7 +176,7 @@ def stream(world):
         pair = pair[::-1]
     (a, s, one), (b, t, other) = pair
     for actor, slot, end in pair:
-        # How much goes while nobody reads TCP leaves open.
+        # TCP leaves open how much goes while nobody reads.
         world.add("*", "free", of=actor)
         if one.connection.due[1 - end.side]:
             world.add(actor, "drain", s=slot, **{"in": end.into})
@@ -188,7 +191,7 @@ def stream(world):
     ending = world.pick(*ENDINGS)
     process = next(process for process in world.processes if a in process.actors)
     if ending in LAST and b in process.actors:
-        # Nobody can tell what a thread received that ends with its process.
+        # Nobody can tell what a thread received if the thread ends with its process.
         ending = "close"
     if ending == "exec" and a != process.actors[0]:
         # A thread is gone when its process becomes another program, which may run on for a while.

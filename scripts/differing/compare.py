@@ -1,7 +1,8 @@
 """Says whether a program does something else under the library than natively.
 
-Bytes that are lost, repeated or wrong need no comparison: the actors know each byte. A stream that natively always comes whole, and once did
-not, counts at once too. Any other difference counts if it stays when the program is run again, slowly, and if nothing varies natively."""
+Bytes that are lost, repeated or wrong need no comparison: the actors know each byte. A stream that always comes whole
+natively, and once did not under the library, counts at once too. Any other difference counts if it stays when the
+program is run again, slowly, and if nothing varies natively."""
 import dataclasses
 import re
 
@@ -16,8 +17,9 @@ AGAIN = 2
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty; `ended_by`: the step that ended it under the
-    library, if it was blocked; `reasons`: what the program did before that may explain it (see reasons.py)."""
+    """The first step whose answer differs. `bytes` says what is wrong with the bytes, or is empty. `ended_by` is the
+    step that ended a blocked step under the library. `reasons` are earlier acts of the program that may explain the
+    difference (see reasons.py)."""
 
     mode: str
     index: int
@@ -29,7 +31,8 @@ class Difference:
     reasons: frozenset = frozenset()
 
     def signature(self):
-        """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
+        """Gives a value that is the same for differences of one kind, as far as can be told. The call through which a
+        difference shows does not matter."""
         if self.bytes:
             return (self.bytes, self.step.name)
         if re.sub(r" errno-changed-to-\d+", "", self.library) == self.native:
@@ -42,13 +45,13 @@ class Difference:
 
 
 def coarse(answer):
-    """An answer without its numbers."""
+    """Gives an answer without its numbers."""
     answer = re.sub(r"after \d+", "after", answer)
     return re.sub(r"\b[1-9]\d*\b|#[0-9a-f]+", "N", answer)
 
 
 def integrity(log):
-    """(index, what) of the first step whose bytes are wrong."""
+    """Gives (index, what) of the first step whose bytes are wrong, or None."""
     for index, answer in enumerate(log):
         if match := INTEGRITY.search(answer):
             return index, match.group().strip()
@@ -56,13 +59,14 @@ def integrity(log):
 
 
 def first_difference(native, log):
-    """The index of what differed first: a step that blocked counts from when it ended, where it ended first."""
+    """Gives the index of the step that differed first. A step that blocked counts at its end, in the run where it ended
+    first."""
     differ = [index for index, (one, other) in enumerate(zip(native, log)) if one != other]
     return min(differ, key=lambda index: min(ended_at(index, native[index]), ended_at(index, log[index])), default=None)
 
 
 def lost(native, library):
-    """Whether a stream that natively came whole did not under the library."""
+    """Tells whether a stream came whole natively, and did not under the library."""
     whole, part = re.search(r"^0 read (\d+|all)", native), re.search(r"read (?:(\d+)|part)", library)
     if not whole or not part:
         return False
@@ -70,7 +74,7 @@ def lost(native, library):
 
 
 def difference(program, mode, native, log):
-    """What differs between one run and another, or None."""
+    """Gives what differs between two runs, or None."""
     if found := integrity(log):
         index, what = found
         return Difference(mode, index, program.steps[index], native[index], log[index], what)
@@ -95,19 +99,19 @@ class Comparer:
         return Run(program, mode, self.tested, slowly).go()
 
     def natively(self, program):
-        """The answers natively, or None where the bytes are wrong already: then the program asks for what cannot be."""
+        """Gives the native answers. None: bytes are wrong natively too, so the program asks for what cannot be."""
         log = self.run(program, NATIVE)
         return None if integrity(log) else log
 
     def is_steady(self, program, native):
-        """Whether all answers are the same natively in more runs, slow ones too."""
+        """Tells whether all native answers stay the same in more runs, slow ones too."""
         if self.steady[0] is not program:
             logs = (self.run(program, NATIVE, slowly) for slowly in (False, True, True))
             self.steady = program, all(log == native for log in logs)
         return self.steady[1]
 
     def confirmed(self, program, found, native):
-        """The difference if it counts, or None."""
+        """Gives the difference if it counts, or None."""
         if integrity([found.library]):
             return found
         if not self.is_steady(program, native):
@@ -119,7 +123,7 @@ class Comparer:
         return found
 
     def look(self, program, mode):
-        """The difference that a program shows in a mode, confirmed; None if there is none that counts."""
+        """Gives the confirmed difference that a program shows in a mode. None: no difference counts."""
         native = self.natively(program)
         if native is None:
             return None

@@ -1,7 +1,8 @@
 """Runs a program once: gives each actor one step at a time, and says what became of each step.
 
-The order is fixed: the next step begins when all that was begun has ended or sleeps. A call that sleeps is `blocked`, and
-when a later step wakes it, its answer says after which one. So a run says the same again, but for what TCP leaves open."""
+The order is fixed: the next step begins when all steps under way have ended or sleep. A call that sleeps is `blocked`.
+If a later step wakes the call, the answer says after which step. So a run gives the same answers again, except where
+TCP leaves them open."""
 import ctypes
 import os
 import re
@@ -14,27 +15,30 @@ from memory import ACTORS, Memory
 from steps import LETTERS
 
 TICK = 0.001
-# For so many ticks in a row a thread sleeps that is blocked.
+# A thread that sleeps for so many ticks in a row counts as blocked.
 CALM, CALM_SLOWLY = 8, 30
-# So many times as long where TCP itself may pause: it waits for more, or for a late acknowledgement.
+# A thread must sleep so many times as long where TCP itself may pause: TCP waits for more, or for a late
+# acknowledgement.
 STREAMS, PATIENCE = ("wstream", "rstream", "exchange", "close"), 7
-# After so long whoever neither sleeps nor answers, or does not begin, never will; or after so much time of a processor.
+# After so long, or after so much processor time, an actor that neither sleeps nor answers, or does not begin, never
+# will.
 HANG, BUSY_NANOSECONDS = 10.0, 400_000_000
-# Steps that give descriptors.
+# Steps that make descriptors.
 NUMBERING = ("listen", "connect", "accept", "dup", "epoll_create", "take")
-# Between the steps of a slow run.
+# A slow run pauses so long between its steps.
 PAUSE = 0.01
 LIBC = ctypes.CDLL(None, use_errno=True)
 SUBREAPER, TGKILL = 36, 234
 
 
 def become_reaper():
-    """Actors whose parents end come to this process, which ends them all."""
+    """Has actors whose parents end come to this process, which ends them all."""
     LIBC.prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def activity(pid, tid):
-    """What changes as long as a thread runs, or None when it has ended; and whether it sleeps."""
+    """Gives a value that changes as long as a thread runs, or None when the thread has ended. Also tells whether the
+    thread sleeps."""
     try:
         with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
             state = file.read().rpartition(b") ")[2][:1]
@@ -56,7 +60,7 @@ class Run:
         self.now = -1
 
     def go(self):
-        """The answers, one for each step."""
+        """Gives the answers, one for each step."""
         self.memory = Memory()
         try:
             self.poll = select.poll()
@@ -103,7 +107,7 @@ class Run:
             self.log[index] = self.own(step)
             return
         actor = LETTERS.index(step.actor)
-        # Two at once in one process may take descriptors in either order.
+        # Two steps at once in one process may take descriptors in either order.
         takes_number = step.name in NUMBERING or step.get("wait") == "epoll"
         self.numbers_vary |= takes_number and any(self.program.steps[other].at_once for other in self.under_way.values())
         if actor not in self.alive:
@@ -120,7 +124,8 @@ class Run:
                 self.log[index] = "no actor"
 
     def in_use(self, step):
-        """Whether another call uses that direction of the connection: whose bytes come first TCP leaves open."""
+        """Tells whether another call uses the same direction of the connection. TCP leaves open whose bytes come
+        first."""
         used = [self.program.steps[index] for index in self.under_way.values()]
         return any(step.get(way) is not None and step.get(way) == other.get(way) for way in ("in", "out") for other in used)
 
@@ -154,13 +159,13 @@ class Run:
                         self.memory.leave_unchecked(int(stream))
 
     def answers(self, timeout):
-        """Takes what answers there are, waiting so long for the first."""
+        """Takes the answers that are there. Waits `timeout` seconds for the first."""
         for file, _ in self.poll.poll(timeout * 1000):
             actor = self.by_file[file]
             try:
                 answer = self.memory.channels[actor].recv(4096).decode(errors="replace").strip()
             except BlockingIOError:
-                # An answer before this one had more to wait for.
+                # An earlier answer made an actor. The wait for that actor took this answer.
                 continue
             if answer == "here":
                 self.alive.add(actor)
@@ -177,7 +182,7 @@ class Run:
         self.log[index] += f"; after {self.now}: {answer}" if self.log[index] else answer
 
     def settle(self):
-        """Until all that is under way has ended or sleeps."""
+        """Waits until all steps under way have ended or sleep."""
         calm, seen, first = {}, {}, {}
         until = time.monotonic() + HANG
         if self.slowly:
@@ -194,10 +199,10 @@ class Run:
                         self.alive.discard(actor)
                     continue
                 if actor not in self.under_way:
-                    # It answered while another one's end was looked at.
+                    # The actor answered while the loop looked at another actor's end.
                     continue
                 began = first.setdefault(actor, ran[0])
-                # One that naps never stays as it is.
+                # An actor that naps never stays as it is.
                 as_before = ran == seen.get(actor) or self.log[its].startswith("naps")
                 still = sleeps and as_before and not self.memory.naps(actor)
                 calm[actor] = calm.get(actor, 0) + 1 if still else 0
@@ -214,10 +219,10 @@ class Run:
         return self.calm * (PATIENCE if self.program.steps[index].name in STREAMS else 1)
 
     def runs_on(self, actor, calm, how):
-        """An actor that should sleep or answer does neither: it is not waited for any longer."""
+        """Stops waiting for an actor that should sleep or answer and does neither."""
         index = self.under_way[actor]
         if calm[actor] < self.enough(index) and how not in self.log[index]:
-            # One that slept before, and was woken in vain, runs on as well.
+            # An actor that slept before and was woken in vain runs on as well.
             self.log[index] = how
         calm[actor] = self.enough(index)
 
@@ -240,7 +245,7 @@ class Run:
 
 
 class Tested:
-    """What a worker runs: the actor's program, the library, a folder for what a run leaves."""
+    """The files that a worker runs with: the actor's program, the library, and a folder for what a run leaves."""
 
     def __init__(self, actor, library, sanctl, folder, log=None):
         self.actor, self.library, self.sanctl, self.folder, self.log = actor, library, sanctl, folder, log

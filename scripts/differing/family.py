@@ -12,7 +12,7 @@ def thread(world):
 
 
 def cancel(world):
-    """A thread is cancelled amid a call that waits, or anywhere."""
+    """Cancels a thread amid a call that waits, or anywhere."""
     threads = [(process, actor) for process in world.living() for actor in process.actors[1:]]
     if not threads:
         thread(world)
@@ -39,7 +39,7 @@ def fork(world):
     child = Process([new], dict(process.slots))
     world.processes.append(child)
     if world.chance(0.4):
-        # As servers do: one of the two has the connection from then on.
+        # As with servers, one of the two processes has the connection from then on.
         for slot in child.having(End):
             leaver = world.pick(process, child)
             world.add(world.actor_of(leaver), "close", s=slot)
@@ -94,7 +94,7 @@ def kill(world, process=None):
 
 
 def stop(world):
-    """A process is stopped while the others go on."""
+    """Stops a process while the others go on."""
     if len(world.living()) < 2:
         return
     process = world.pick(*world.living())
@@ -125,7 +125,7 @@ def pause(world):
 
 
 def listening(world):
-    """What listeners and connects say that are not met, or not yet."""
+    """Adds listeners and connects that are not met, or not yet."""
     if not world.may_connect() or world.ports >= 12:
         return
     process, other = world.pick(*world.living()), world.pick(*world.living())

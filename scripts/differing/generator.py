@@ -1,4 +1,5 @@
-"""Makes the program of a seed: connections, which come to the SAN, then acts of all kinds, then what is left is received."""
+"""Makes the program of a seed. First connections come to the SAN, then there are acts of all kinds, then the ends
+receive what is left."""
 import random
 
 import acts
@@ -19,7 +20,7 @@ ACTS = [
 
 
 def finish(world):
-    """What is left is received, one end closes, and the other sees it."""
+    """Has the ends receive what is left, one end close, and the other see that."""
     for connection in world.connections:
         for side in world.random.sample([0, 1], 2):
             if found := world.any_end(connection, side):
@@ -44,10 +45,10 @@ def generate(seed):
         connection = connect(world, *two)
         if chosen.random() < 0.85:
             warm_up(world, connection)
-    # Some programs have few kinds of acts, so that each meets itself.
+    # Some programs have few kinds of acts, so that each kind meets itself.
     kinds = ACTS if chosen.random() < 0.6 else chosen.sample(ACTS, 8) + [(acts.send, 10), (acts.receive, 10), (acts.stream, 7)]
     parts = chosen.choices([act for act, _ in kinds], [weight for _, weight in kinds], k=chosen.randint(3, 22))
-    # Others are streams alone: as soon as anything was sent before, a stream comes to the SAN in another way.
+    # Other programs have streams alone: a stream comes to the SAN in another way as soon as anything was sent before.
     if chosen.random() < 0.15:
         parts = [acts.stream] * chosen.randint(2, 4)
     for act in parts:

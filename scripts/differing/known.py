@@ -1,8 +1,9 @@
-"""Differences that docs/limitations.md explains, each a line "| `id` | what |" below HEADING, and here how it shows.
+"""Knows the differences that docs/limitations.md explains, each on a line "| `id` | what |" below HEADING, and how each
+shows.
 
-A pattern is (id, step, native, library), and perhaps a reason (reasons.py): regular expressions that match the whole of the first step
-that differs, without its actor, and its answers. Where a blocked step ended under the library, its answer there says by which step
-instead of after which."""
+A pattern is (id, step, native, library), and perhaps a reason (reasons.py): regular expressions that match the whole of
+the first step that differs, without its actor, and its answers. Where a blocked step ended under the library, a
+pattern's answer says which step ended it (`by STEP`) instead of `after NUMBER`."""
 import re
 
 HEADING = "## What `scripts/differ` finds"
@@ -95,17 +96,17 @@ PATTERNS = [
 
 
 def named(page):
-    """The ids that the page explains."""
+    """Gives the ids that the page explains."""
     return LINE.findall(page.partition(HEADING)[2].partition("\n## ")[0])
 
 
 def mistakes(page):
-    """Ids that only the page or only the patterns have."""
+    """Gives the ids that only the page or only the patterns have."""
     return sorted(set(named(page)) ^ {pattern[0] for pattern in PATTERNS})
 
 
 def name_of(difference):
-    """The id of a known difference, or None. Bytes that are lost or wrong are never known."""
+    """Gives the id of a known difference, or None. Lost or wrong bytes are never a known difference."""
     if difference.bytes:
         return None
     answer = re.sub(r"after \d+:", lambda _: f"by {difference.ended_by}:", difference.library)

@@ -16,7 +16,7 @@ SIZE = NAPS + ACTORS * WORD + ACTORS * 65 * WORD
 
 
 class Memory:
-    """One run's: made anew for each, so that nobody of an earlier run can write into it."""
+    """The memory of one run. Each run makes it anew, so that no actor of an earlier run can write into it."""
 
     def __init__(self):
         file = os.memfd_create("differ", 0)
@@ -49,7 +49,7 @@ class Memory:
         return self.word(NAPS + WORD * actor) != 0
 
     def leave_unchecked(self, stream):
-        """Whoever used the stream was killed amid a call: how far it came is not known."""
+        """Notes that the user of the stream was killed amid a call, so nobody knows how far the stream came."""
         struct.pack_into("<q", self.map, stream * STREAM + UNCHECKED, 1)
 
     def close(self):

@@ -1,4 +1,4 @@
-"""How the library is set in each mode."""
+"""Configures the library for each mode."""
 
 EARLY = {"SANSHIM_MOVE_AFTER": "0"}
 
@@ -7,11 +7,11 @@ def by_rdma(operations):
     return f'[shm]\nrdma_threshold = 512\nrdma_operations = "{operations}"\n'
 
 
-# Environment, and the text of the rules file.
+# The environment of each mode, and the text of its rules file.
 MODES = {
     "default": ({}, None),
     "early": (EARLY, None),
-    # Connections are asked back to TCP where the program says `* detach`.
+    # The coordinator asks connections back to TCP where the program says `* detach`.
     "detach": (EARLY, None),
     "read": (EARLY, by_rdma("read")),
     "write": (EARLY, by_rdma("write")),

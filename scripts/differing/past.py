@@ -1,27 +1,28 @@
-"""What a program did before a step, and to the connections that the step asks about."""
+"""Knows what a program did before a step, and did to the connections that the step asks about."""
 import re
 import sys
 
 ENDED_BY = re.compile(r"after (\d+):")
-# Steps that bring a connection back to TCP, in every mode: those of its own, and those of all that a process has.
+# Steps that bring connections back to TCP in every mode. The first bring back their own connection. The others bring
+# back all connections of a process.
 RETURNS, RETURN_ALL = ("pass", "aio", "print"), ("exec", "spawn")
 KILLS = ("kill", "exit", "_exit", "abort", "exec")
 # Steps that move bytes over a connection, and streams that move many.
 TRANSFERS, STREAMS = ("send", "recv", "print", "aio"), ("exchange", "wstream", "rstream")
 # A connection with no more transfers than these may be on its way to the SAN.
 FEW_TRANSFERS = 12
-# Bytes of one call that may have to wait for room on the SAN.
+# So many bytes of one call may have to wait for room on the SAN.
 MUCH_AT_ONCE = 8192
 
 
 def slots_of(step):
-    """The slots that a step names, but for those of sets and listeners."""
+    """Gives the slots that a step names, except those of sets and listeners."""
     asked = [one.partition(":")[0] for one in step.get("on", "").split(",") if one]
     return asked + [slot for slot in (step.get("s"),) if slot is not None]
 
 
 def ended_at(index, answer):
-    """The step during which the answer was given."""
+    """Gives the step during which the actor gave the answer."""
     if answer.endswith("never"):
         return sys.maxsize
     after = ENDED_BY.search(answer)
@@ -29,7 +30,8 @@ def ended_at(index, answer):
 
 
 class Past:
-    """Everything until the step `index` ended on either side, of which the native answers say what came to pass; `before`: until it began."""
+    """All other steps until the step `index` ended on either side. The native answers say what the steps came to.
+    `before`: the steps until the step `index` began."""
 
     def __init__(self, program, mode, index, native, library):
         self.mode, self.here, self.before = mode, program.steps[index], program.steps[:index]
@@ -37,13 +39,13 @@ class Past:
         these = [number for number in range(min(until + 1, len(program.steps))) if number != index]
         self.steps = [program.steps[number] for number in these]
         self.done = [program.steps[number] for number in these if native[number] == "0"]
-        # A stream's reader is the step behind it.
+        # The step behind a stream is the stream's reader.
         streams = [number for number in these if program.steps[number].name == "wstream"]
         self.unread = [program.steps[number] for number in streams if native[number + 1:number + 2] in (["busy"], ["no actor"], ["in use"])]
         self.connections_of = self.followed()
 
     def followed(self):
-        """Which connections a slot had: each is named by the port that it was made with."""
+        """Gives the connections that each slot had. A connection's name is the port that it was made with."""
         ports, had, passed = {}, {}, {}
         for step in (*self.steps, self.here):
             slot = step.get("s")
@@ -63,7 +65,8 @@ class Past:
         return set().union(*(self.connections_of.get(slot, set()) for slot in slots))
 
     def asked_about(self, native, library):
-        """The connections of which two answers to the step differ; all, if that can not be told."""
+        """Gives the connections of which two answers to the step differ. Gives all connections if the answers do not
+        tell."""
         slots = slots_of(self.here)
         if self.here.name == "epoll_wait":
             slots = self.slots_reported(set(re.findall(r"\d+:[a-z+-]+", native)) ^ set(re.findall(r"\d+:[a-z+-]+", library)))
@@ -75,21 +78,21 @@ class Past:
         return self.connections(slots) or set().union(*self.connections_of.values())
 
     def slots_in(self, slot):
-        """The slots that were put into the set in this slot, if there is one."""
+        """Gives the slots that were put into the set in this slot, if there is a set."""
         return {step.get("s") for step in self.steps if step.name == "epoll_ctl" and step.get("e") == slot}
 
     def slots_reported(self, events):
-        """The slots that are meant by events as epoll_wait says them: `DATA:EVENTS`."""
+        """Gives the slots of events as epoll_wait says them: `DATA:EVENTS`."""
         changes = [step for step in self.steps if step.name == "epoll_ctl" and step.get("s") is not None]
         data = {event.partition(":")[0] for event in events}
         return {step.get("s") for step in changes if step.get("data", step.get("s")) in data}
 
     def touching(self, connection, steps=None):
-        """The steps that name a slot which had the connection."""
+        """Gives the steps that name a slot which had the connection."""
         return [step for step in (self.steps if steps is None else steps) if connection in self.connections(slots_of(step))]
 
     def has_returned(self, connection):
-        """Whether the connection may have gone back to TCP."""
+        """Tells whether the connection may have gone back to TCP."""
         if self.was_detached(connection):
             return True
         mine = self.touching(connection)
@@ -97,15 +100,16 @@ class Past:
         return by_itself or any(step.name in RETURN_ALL or step.get("end") == "exec" for step in self.steps)
 
     def was_detached(self, connection):
-        """Whether `sanctl detach` may have asked for it."""
+        """Tells whether `sanctl detach` may have asked for the connection."""
         return self.mode == "detach" and bool(self.touching(connection)) and any(step.name == "detach" for step in self.steps)
 
     def has_image(self):
-        """Whether a process became another program, or started one."""
+        """Tells whether a process became another program, or started one."""
         return any(step.name in RETURN_ALL for step in self.steps)
 
     def is_divided(self):
-        """Whether a set of epoll that the step is about was there before a fork. A stream that waits by epoll has one of its own."""
+        """Tells whether an epoll set that the step is about was there before a fork. A stream that waits by epoll has a
+        set of its own."""
         if self.here.get("wait") == "epoll" and any(step.name == "fork" for step in self.steps):
             return True
         about = {self.here.get("e"), *slots_of(self.here)}
@@ -113,29 +117,30 @@ class Past:
         return bool(made) and any(step.name == "fork" for step in self.steps[made[0]:])
 
     def has_killed(self):
-        """Whether a process ended without a word."""
+        """Tells whether a process may have been killed, have exited, or have become another program."""
         return any(step.name in ("kill", "exit", "exec") or step.get("end") in KILLS for step in self.steps)
 
     def has_filled(self, connections):
-        """Whether a side of one of the connections sent all that goes, or a stream that nobody read."""
+        """Tells whether a side of one of the connections sent as much as goes, or a stream that nobody read."""
         return any(step.name == "fill" or step in self.unread for connection in connections for step in self.touching(connection))
 
     def is_closed_behind_fork(self, connection):
-        """Whether a descriptor of it was closed after a fork, so that another process may still have it open."""
+        """Tells whether a descriptor of the connection was closed after a fork. Another process may still have the
+        descriptor open."""
         forks = [number for number, step in enumerate(self.steps) if step.name == "fork"]
         return bool(forks) and any(step.name == "close" for step in self.touching(connection, self.steps[forks[0]:]))
 
     def sends_much(self, connection):
-        """Whether calls sent more at once over it than the first buffers hold."""
+        """Tells whether a call sent more at once over the connection than the first buffers hold."""
         return any(int(step.get("n", 0)) >= MUCH_AT_ONCE for step in self.touching(connection) if step.name in ("send", *STREAMS))
 
     def has_ended(self, connection):
-        """Whether an end of the connection may be gone."""
+        """Tells whether an end of the connection may be gone."""
         mine = self.touching(connection)
         return self.has_killed() or any(step.name == "close" or step.get("end") for step in mine)
 
     def may_be_moving(self, connection):
-        """Whether the connection may have come to the SAN since the step's set was last waited for."""
+        """Tells whether the connection may have come to the SAN since an actor last waited on the step's set."""
         this = self.here.get("e")
         waits = [number for number, step in enumerate(self.steps) if step.name == "epoll_wait" and step.get("e") == this]
         since = self.touching(connection, self.steps[waits[-1]:] if waits else self.steps)
@@ -143,7 +148,8 @@ class Past:
         return any(step.name in STREAMS for step in since) or transfers <= FEW_TRANSFERS
 
     def shut(self, connection, both):
-        """Whether an end of it shut down both directions, or what it receives."""
+        """Tells whether an end of the connection shut both directions down, or without `both` the one in which it
+        receives."""
         wanted = ("rd", "rdwr")
         for slot in {step.get("s") for step in self.touching(connection, self.done) if step.name == "shutdown"}:
             hows = {step.get("how", "rdwr") for step in self.done if step.name == "shutdown" and step.get("s") == slot}
@@ -152,11 +158,11 @@ class Past:
         return False
 
     def shut_sending(self, connection):
-        """Whether an end of it shut down the direction in which it sends."""
+        """Tells whether an end of the connection shut down the direction in which it sends."""
         return any(step.name == "shutdown" and step.get("how") != "rd" for step in self.touching(connection, self.done))
 
     def any_with(self, connections, **values):
-        """Whether a step on one of the connections has these values; a flag is one of several."""
+        """Tells whether a step on one of the connections has these values. A flag may be one of several."""
         has = lambda step, key, value: value in step.get(key, "").split(",")
         steps = [step for connection in connections for step in self.touching(connection)]
         return any(all(has(step, key, value) for key, value in values.items()) for step in steps)

@@ -1,14 +1,14 @@
-"""Why a step may differ, as far as the program tells.
+"""The reasons for which a step may differ, as far as the program tells.
 
-    again    the library reports edges once more after a way to the SAN or back
-    merged   it merged the edges of one step
-    picked   it reports another of several registrations
-    nested   it says so of a set that is polled
-    short    a receive at a return gives part
-    below    it gives less than SO_RCVLOWAT
-    divided  processes share a set of epoll since a fork
-    filled   a side sent all that goes
-    full     the same of a connection that returns
+    again    the library reports edges once more after a connection moved to the SAN or returned
+    merged   the library merged the edges of one step
+    picked   the library reports another one of several registrations
+    nested   the library says that a polled epoll set is readable
+    short    a receive at a return gives only part of the bytes
+    below    a receive at a return gives less than SO_RCVLOWAT
+    divided  processes have shared an epoll set since a fork
+    filled   a side sent as much as goes while nobody reads
+    full     a side of a connection that returns sent as much as goes
     reset    an end closes with SO_LINGER 0
     ended    an end of the connection may be gone
     more     the library does not hold back what MSG_MORE or TCP_CORK would
@@ -18,19 +18,19 @@
     timed    TCP_USER_TIMEOUT may have ended the connection
     exec     an image got connections whose peers may be gone
     killed   a process was killed before it followed its peer back to TCP
-    taken    a process passed the connection, and it was taken
+    taken    a process passed the connection, and a process took it
     room     a send of many bytes waited for room, which makes edges of EPOLLOUT
-    acked    an end has shut its sending direction down, and the kernel makes an edge of EPOLLOUT more
+    acked    an end has shut its sending direction down, and the kernel makes one more edge of EPOLLOUT
     stopped  the process of a blocked receive was stopped and went on
     shutkilled  a process that had shut both directions down was killed
-    detached  `sanctl detach` was asked for a connection of which an end is gone, or shut both directions down
+    detached  `sanctl detach` was asked for a connection, and an end of it is gone or shut both directions down
     shut-in  an end shut the direction down in which it receives
-    orphaned  a descriptor that a set has was closed after a fork, and the library tells less of it
+    orphaned  a descriptor that a set has was closed after a fork, and the library reports less of it
     async    a process asked for SIGIO
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
     looking  a call looks now and then for what the kernel sleeps for, and says the same in the end
-    printed  what a stream of libc sent to a connection that was reset took the error off
+    printed  a stream of libc sent to a connection that was reset, and so took the error off
 
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
 import re
@@ -39,12 +39,12 @@ from past import ENDED_BY, Past, ended_at, slots_of
 
 FOREVER = "blocked; "
 ENDED = re.compile(r"^blocked; after \d+: ")
-# Bytes that the SAN may have no room for while nobody reads, where TCP has.
+# The SAN may have no room for so many bytes while nobody reads, where TCP has room.
 MUCH = 500_000
 
 
 def reasons(program, mode, index, native, log):
-    """All of them that may hold for a step which differs."""
+    """Gives all reasons that may hold for a step that differs."""
     past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
     ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
@@ -88,13 +88,13 @@ def reasons(program, mode, index, native, log):
 
 
 def is_open(program, mode, index, native, log):
-    """Whether TCP leaves open what the step answers: a receiver that shut down races with its sender, and so does a thread that
-    was woken with what ends its connection in the same breath. A thread may be waiting on a descriptor that another closes, or be
-    woken by the step with which another ends the process."""
+    """Tells whether TCP leaves open what the step answers. A receiver that shut down races with its sender. A thread
+    that was woken races with what ends its connection in the same step. A thread may wait on a descriptor that another
+    thread closes, or be woken by the step with which another thread ends the process."""
     past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
     receives = past.here.name in ("recv", "drain", "rstream", "ioctl", "aio")
-    # Natively the reader may have found nothing for a moment, and left the sender to wait.
+    # Natively, the reader may have found nothing for a moment, and the sender then waits.
     ends_sending = past.here.name == "wstream" and "wrote" in answers[1] and ("wrote" in answers[0] or answers[0].endswith("never"))
     if (receives or ends_sending) and any(past.shut(one, both=False) for one in connections):
         return True
@@ -109,7 +109,7 @@ def is_open(program, mode, index, native, log):
         return True
     if is_early and past.connections(streams_ended_in(program, index, native, log)) & connections:
         return True
-    # A stream that ends begins a step before the one that reads it, which another thread may hold up.
+    # A stream's sender begins a step before its reader. Another thread may hold the reader up.
     of_streams = [
         step.name in ("wstream", "rstream") and bool(past.connections((step.get("s"),)) & connections)
         for step in (program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found)
@@ -118,29 +118,31 @@ def is_open(program, mode, index, native, log):
 
 
 def is_gone_in_one(*answers):
-    """Whether the step's process was gone in the same step in which, in the other run, its call came to an end."""
+    """Tells whether one step made the process go in one run, and ended its call in the other run."""
     ended = [re.fullmatch(r"blocked; after (\d+): (.*)", answer) for answer in answers]
     return all(ended) and ended[0].group(1) == ended[1].group(1) and "gone" in (ended[0].group(2), ended[1].group(2))
 
 
 def is_of_several(program, *answers):
-    """Whether a receive was woken by the first of several messages of one call: it has what was there when it ran."""
+    """Tells whether the first of several messages of one call woke a receive. The receive has what was there when it
+    ran."""
     ended = [re.fullmatch(r"blocked; after (\d+): \d+( .*)?", answer) for answer in answers]
     return all(ended) and ended[0].group(1) == ended[1].group(1) and program.steps[int(ended[0].group(1))].get("how") == "sendmmsg"
 
 
 def is_about_room(past, connections, answers, next_answer):
-    """Whether the step's end depends on how much goes while nobody reads."""
+    """Tells whether the step's end depends on how much goes while nobody reads."""
     step = past.here
-    # A close that lingers waits until the receiver's kernel has all. Its buffer is of another size than the SAN's.
+    # A close that lingers waits until the receiver's kernel has all. That kernel's buffer has another size than the
+    # SAN's.
     if step.get("end") == "lingerclose" and answers[0].startswith(FOREVER) and ENDED.sub("", answers[0]) == answers[1]:
         return True
     if step.name == "wstream":
-        # Nobody reads, and the reader goes before there is room for all.
+        # No actor reads, and the reader goes before there is room for all.
         is_unread = next_answer and re.match(r"busy|no actor|EBADF", next_answer[0])
         if is_unread and re.fullmatch(r"blocked; after \d+: (ECONNRESET|EPIPE) wrote part.*", answers[1]):
             return True
-        # A signal ends a send of which nothing went with EINTR, and another one with what went.
+        # A signal ends a send with EINTR if none of its bytes went, and otherwise with the number of bytes that went.
         interrupted = answers[0].startswith(FOREVER) and "EINTR wrote" in answers[1]
         return answers[1].startswith(FOREVER) and (interrupted or answers[1].endswith((ENDED.sub("", answers[0]), "never")))
     if step.name == "ioctl" and step.get("how") in ("fionread", "outq"):
@@ -154,7 +156,7 @@ def is_about_room(past, connections, answers, next_answer):
 
 
 def is_closed_by_another(program, waiting, native):
-    """Whether another actor closes a descriptor of a step that waits: POSIX leaves open what the wait says."""
+    """Tells whether another actor closes a descriptor of a step that waits. POSIX leaves open what the wait says."""
     step, until = program.steps[waiting], ENDED_BY.search(native[waiting])
     later = program.steps[waiting + 1:int(until.group(1)) + 1 if until else None]
     closed = {closed_by(other) for other in later if other.actor != step.actor}
@@ -162,20 +164,20 @@ def is_closed_by_another(program, waiting, native):
 
 
 def closed_by(step):
-    """The slot whose descriptor the step closes."""
+    """Gives the slot whose descriptor the step closes."""
     if step.name == "dup" and step.get("how") in ("dup2", "dup3"):
         return step.get("to")
     return step.get("s") if step.name == "close" or step.get("end", "shut") != "shut" else None
 
 
 def closes_under_way(program, native):
-    """The slots that were closed while another actor's step waited on them."""
+    """Gives the slots that an actor closed while another actor's step waited on them."""
     waiting = [index for index, answer in enumerate(native) if answer.startswith("blocked")]
     return {slot for index in waiting if is_closed_by_another(program, index, native) for slot in slots_of(program.steps[index])}
 
 
 def streams_ended_in(program, index, *logs):
-    """The slots of streams that ended amid a step: whoever looks then may see the end or not."""
+    """Gives the slots of streams that ended amid a step. An actor that looks then may see the end or not."""
     steps = zip(program.steps, *logs)
     return {step.get("s") for step, *answers in steps if step.get("end") and any(f"after {index}:" in answer for answer in answers)}
 
@@ -185,7 +187,7 @@ def may_tell_again(past, connection):
 
 
 def is_merged(past, index, answers, log):
-    """The set told of it before, and since only this set was asked."""
+    """Tells whether the set reported the same before, and since then only this set was asked."""
     this = past.here.get("e")
     told = [number for number, step in enumerate(past.before) if step.name == "epoll_wait" and step.get("e") == this and log[number] != "busy"]
     if not told:
@@ -207,12 +209,12 @@ def is_more(past, connections, ended_by):
 
 
 def one_each(answers):
-    """Whether both answers of epoll_wait report one event."""
+    """Tells whether both answers of epoll_wait report one event."""
     return all(re.fullmatch(r"(blocked; after \d+: )?1 \d+:[a-z+-]+", answer) for answer in answers)
 
 
 def is_nested(past, native, library):
-    """Whether two answers of poll differ only where sets of epoll are asked about, which the library says to be readable."""
+    """Tells whether two answers of poll differ only for epoll sets, and the library says that these are readable."""
     asked = [one.partition(":")[0] for one in past.here.get("on", "").split(",")]
     sets = {one.get("e") for one in past.steps if one.name == "epoll_create"}
     waited, ended = (re.sub(r"blocked; after \d+: ", "", answer) for answer in (native, library))
@@ -226,14 +228,15 @@ def is_nested(past, native, library):
 
 
 def same_events(later, earlier):
-    """Whether all that the later answer of epoll_wait reports is in the earlier one."""
+    """Tells whether the earlier answer of epoll_wait has all that the later one reports."""
     events = [set(re.findall(r"\d+:[a-z+-]+", answer)) for answer in (later, earlier)]
     return events[0] <= events[1]
 
 
 def has_edges_more(past, native, library):
-    """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
-    # What one still sleeps through is told nobody yet.
+    """Tells whether the library's answer of epoll_wait differs only by more events of edge-triggered registrations,
+    each once."""
+    # A native wait that ends later than the library's has reported nothing yet.
     if ended_at(-1, native) > ended_at(-1, library):
         native = "0"
     answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
@@ -246,42 +249,44 @@ def has_edges_more(past, native, library):
 
 
 def tells_less(native, library):
-    """Whether the library tells nothing of a set, or in a poll, that natively is not told as well."""
+    """Tells whether the library's answer of epoll_wait or poll has fewer events than the native one, and no other
+    event."""
     return bits_of(library) < bits_of(native) or polled_bits(library) < polled_bits(native)
 
 
 def only_room(native, library):
-    """Whether all that the library reports more is EPOLLOUT."""
+    """Tells whether EPOLLOUT is all that the library reports in addition."""
     return {bit for _, bit in bits_of(library) - bits_of(native)} == {"out"}
 
 
 def of_level(past):
-    """The data of registrations in the step's set that are not edge-triggered."""
+    """Gives the data of registrations in the step's set that are not edge-triggered."""
     of_set = [step for step in past.done if step.name == "epoll_ctl" and step.get("e") == past.here.get("e")]
     changes = [step for step in of_set if step.get("op") in ("add", "mod")]
     return {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
 
 
 def bits_of(answer):
-    """What an answer of epoll_wait reports: (data, event) pairs."""
+    """Gives what an answer of epoll_wait reports: (data, event) pairs."""
     return {(data, bit) for data, bits in re.findall(r"(\d+):([a-z+]+)", answer) for bit in bits.split("+")}
 
 
 def polled_bits(answer):
-    """What an answer of poll reports: (place, event) pairs."""
+    """Gives what an answer of poll reports: (place, event) pairs."""
     places = enumerate(re.sub(r"blocked; after \d+: ", "", answer).split()[1:])
     return {(place, bit) for place, bits in places if re.fullmatch(r"[a-z+]+", bits) for bit in bits.split("+")}
 
 
 def later_wait(program, index, log):
-    """What the library answers to the next wait on the set; None if there is none."""
+    """Gives the library's answer to the next wait on the set. None: there is no next wait."""
     later = range(index + 1, len(log))
     waits = [log[one] for one in later if program.steps[one].name == "epoll_wait" and program.steps[one].get("e") == program.steps[index].get("e")]
     return next((answer for answer in waits if answer not in ("busy", "no actor")), None)
 
 
 def tells_in_two(past, answers, later):
-    """Whether the library tells a part of what the kernel does, for it told a registration again, and the rest at the next wait."""
+    """Tells whether the library reports a part of what the kernel reports, and the rest at the next wait. That happens
+    where it reports a registration again."""
     if past.here.name != "epoll_wait":
         return False
     native, library = map(bits_of, answers)

@@ -30,7 +30,7 @@ def connect(world, listening=None, connecting=None):
 
 
 def thread_for(world, process, other_than):
-    """Another actor of the process: its only one, if need be a new one."""
+    """Gives another actor of the process, if need be a new one."""
     other = world.actor_of(process, other_than)
     if other is None and world.may_grow():
         other = world.new_actor()
@@ -40,7 +40,7 @@ def thread_for(world, process, other_than):
 
 
 def both_ends(world, connection):
-    """Two actors that can use the two ends at once: ((actor, slot, end), (actor, slot, end)), or None."""
+    """Gives two actors that can use the two ends at once: ((actor, slot, end), (actor, slot, end)), or None."""
     one, other = world.any_end(connection, 0), world.any_end(connection, 1)
     if not one or not other:
         return None

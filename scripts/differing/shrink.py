@@ -4,7 +4,7 @@ import time
 from compare import difference
 
 SECONDS = 60
-# How often a shorter program may be run until it differs.
+# So often a shorter program may run until it differs.
 TRIES = 3
 
 
@@ -27,7 +27,7 @@ class Shrinker:
         return False
 
     def without_connections(self, program):
-        """All that uses one connection is left out, then all that one actor does."""
+        """Leaves out all steps that use one connection, then all steps of one actor."""
         for stream in sorted({step.get("out") or step.get("in") for step in program.steps} - {None}):
             pair = {stream, str(int(stream) ^ 1)}
             slots = {step.get("s") for step in program.steps if {step.get("out"), step.get("in")} & pair}
@@ -41,7 +41,7 @@ class Shrinker:
         return program
 
     def without_parts(self, program):
-        """Steps are left out, first many at once."""
+        """Leaves steps out, first many at once."""
         size = max(1, len(program.steps) // 2)
         while size:
             at = 0
@@ -55,7 +55,7 @@ class Shrinker:
         return program
 
     def simpler(self, program):
-        """Settings that the difference does not need are left out, and numbers become small."""
+        """Leaves out settings that the difference does not need, and makes numbers small."""
         for index, step in enumerate(program.steps):
             for key, value in step.values:
                 for changed in simpler_values(step, key, value):
@@ -66,7 +66,7 @@ class Shrinker:
         return program
 
     def changed(self, program, index, key, value):
-        """With another value, at both ends where they must have the same."""
+        """Gives the program with another value, at both ends where the ends must have the same."""
         steps = list(program.steps)
         together = [index, index + 1] if is_first_of_two(program, index) and key in ("n", "times", "total") else [index]
         for one in together:
@@ -75,7 +75,7 @@ class Shrinker:
         return program.having(steps)
 
     def go(self, program):
-        """The last steps after the difference first: they are the most."""
+        """Makes the program short. It first cuts the steps after the difference: they are the most."""
         cut = program.having(program.steps[: self.found.index + 1])
         program = cut if self.still(cut) else program
         program = self.without_connections(program)
@@ -95,7 +95,7 @@ def simpler_values(step, key, value):
     if key in ("flags", "wait", "pieces", "slow", "slow_times", "slow_us", "pause_at", "pause_ms", "family", "sndbuf", "bare", "cloexec", "old", "max", "how"):
         return [None]
     if step.name == "exchange":
-        # Its other half is not changed alone, or it waits for bytes that do not come.
+        # The other half must change with this one. Otherwise that half waits for bytes that do not come.
         return {"times": ["6", "60"], "n": ["1"]}.get(key, []) if step.at_once else []
     if key in ("n", "total") and int(value) > 1:
         return [one for one in ("1", "100", str(int(value) // 2)) if int(one) < int(value)]

@@ -1,5 +1,5 @@
-"""A program: its steps, one a line: `ACTOR NAME KEY=VALUE...`. Actors are letters; the first `ends` of them are processes
-that the coordinator starts. `A& ..` begins a step and goes on with the next at once. `*` is the coordinator itself."""
+"""A program has steps, one a line: `ACTOR NAME KEY=VALUE...`. Actors are letters. The coordinator starts the first
+`ends` of them as processes. `A& ..` begins a step and goes on with the next at once. `*` is the coordinator itself."""
 import dataclasses
 import re
 

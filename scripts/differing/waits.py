@@ -1,4 +1,5 @@
-"""Acts of waiting: poll, select and epoll, with somebody who wakes whoever waits; and calls that a later step ends."""
+"""Acts of waiting: poll, select and epoll, with another actor that wakes the waiting one, and calls that a later step
+ends."""
 from acts import close, drain, receive, send
 from setup import both_ends, connect, thread_for, warm_up
 from world import End, Set
@@ -21,12 +22,12 @@ def poll(world):
 
 
 def wake(world, end, actor):
-    """What may end a wait on a connection: its peer, or a signal."""
+    """Adds what may end a wait on a connection: an act of its peer, a signal, or a close by another thread."""
     peer = world.any_end(end.connection, 1 - end.side)
     what = world.pick(("send", 6), ("signal", 1.5), ("close", 1), ("shutdown", 1), ("own close", 1))
     own = next((process for process in world.living() if actor in process.actors), None)
     if what == "own close":
-        # Another thread closes what this one waits for.
+        # Another thread closes the descriptor that this one waits on.
         slot = own and next((slot for slot, held in own.slots.items() if held is end), None)
         if slot is not None and (other := thread_for(world, own, actor)):
             world.add(other, "close", s=slot)
@@ -45,7 +46,7 @@ def wake(world, end, actor):
 
 
 def blocked(world):
-    """A receive that has nothing yet, or not all that it waits for."""
+    """Adds a receive that has nothing yet, or not all that it waits for."""
     if not (found := world.any_end()):
         return
     process, slot, end = found
@@ -63,7 +64,7 @@ def blocked(world):
 
 
 def epoll(world):
-    """A set is made, or one that is there is changed, waited for, duplicated, closed."""
+    """Makes a set, or changes one that is there, waits on it, duplicates it or closes it."""
     having = [process for process in world.living() if process.having(End)]
     if not having:
         return
@@ -127,14 +128,14 @@ def wait(world, process, actor, slot):
         wake(world, world.random.choice(list(process.slots[slot].members.values())), actor)
         return
     if world.chance(0.5):
-        # Edges show in what the second of two waits says.
+        # Edges show in the answer of the second of two waits.
         if world.chance(0.5):
             world.pick(send, receive)(world)
         world.add(actor, "epoll_wait", e=slot, ms=0)
 
 
 def registered_before(world):
-    """A connection is in a set before it comes to the SAN, perhaps by a duplicate that is closed since."""
+    """Puts a connection into a set before it comes to the SAN, perhaps by a duplicate that is closed afterwards."""
     if not world.may_connect() or not world.may_grow():
         return
     connection = connect(world, *world.random.choices(world.living(), k=2))
@@ -162,7 +163,7 @@ def registered_before(world):
 
 
 def much_at_once(world):
-    """A receiver waits until there is much: by SO_RCVLOWAT, MSG_PEEK with MSG_WAITALL, or FIONREAD."""
+    """Has a receiver wait until there is much: by SO_RCVLOWAT, MSG_PEEK with MSG_WAITALL, or FIONREAD."""
     open_ones = [one for one in world.connections if not any(one.ended) and not any(one.due) and not one.urgent and not one.small]
     pair = open_ones and both_ends(world, world.random.choice(open_ones))
     if not pair:

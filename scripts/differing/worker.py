@@ -1,4 +1,4 @@
-"""One of the processes that run programs: it takes seeds, and gives what differs."""
+"""Runs programs in one of several processes: it takes seeds, and gives the differences."""
 import time
 import traceback
 
@@ -9,7 +9,7 @@ from generator import generate
 from shrink import Shrinker
 
 
-# So many seconds after a time that was given no more programs are begun to be shrunk.
+# So many seconds after the given time is over, a worker begins to shrink no more programs.
 SHRINKING = 120
 
 
@@ -29,7 +29,8 @@ class Found:
 
 
 def look_at(comparer, program, chosen, seen, until):
-    """The difference in each mode in which there is one. One of a kind that was confirmed before is not confirmed again."""
+    """Gives the difference in each mode that has one. A difference of a kind that was confirmed before is not confirmed
+    again."""
     native = comparer.natively(program)
     if native is None:
         return
@@ -44,14 +45,15 @@ def look_at(comparer, program, chosen, seen, until):
 
 
 def kind(found):
-    """Differences of one kind are shown once; where bytes are wrong, once in each mode."""
+    """Gives the kind of a difference. The script shows differences of one kind once, and wrong bytes once in each
+    mode."""
     return str((found.signature(), known.name_of(found), found.mode if found.bytes else ""))
 
 
 def work(jobs, answers, actor, library, sanctl, folder, chosen, shrinks, until, seen):
     become_reaper()
     comparer = Comparer(Tested(actor, library, sanctl, folder))
-    # In a time that is given as many programs as possible are run; what differs is shrunk after it.
+    # In a given time the worker runs as many programs as possible. It shrinks those that differ afterwards.
     later = []
     while (seed := jobs.get()) is not None:
         if until and time.time() > until:
@@ -83,7 +85,8 @@ def shrink_all(comparer, later, answers, until=None):
 
 
 def shrunk(comparer, program, found):
-    """The shorter program, and how it differs; the program itself where that is not sure to differ."""
+    """Gives the shorter program, and how it differs. Gives the program itself if the shorter one does not differ
+    again."""
     shorter = Shrinker(comparer, found).go(program)
     again = [comparer.look(shorter, found.mode) for _ in range(3 if found.bytes else 1)]
     again = [one for one in again if one]

@@ -1,11 +1,12 @@
-"""What the generator knows of the program that it makes: processes, their actors, and which slots hold what."""
+"""Holds what the generator knows of the program that it makes: the processes, their actors, and what each slot
+holds."""
 import dataclasses
 
 from memory import ACTORS, STREAMS
 from steps import LETTERS, step
 
 SLOTS = 40
-# What is under way and unread stays below what any buffer takes, but where a step means to fill it.
+# The unread bytes stay below what any buffer takes, except where a step means to fill the buffer.
 MOST_DUE = 30000
 
 
@@ -13,12 +14,12 @@ MOST_DUE = 30000
 class Connection:
     number: int
     family: int
-    # Bytes of each side that its peer did not receive yet, as far as the generator knows.
+    # The bytes of each side that its peer has not received yet, as far as the generator knows.
     due: list = dataclasses.field(default_factory=lambda: [0, 0])
     urgent: bool = False
     small: bool = False
     ended: list = dataclasses.field(default_factory=lambda: [False, False])
-    # The side shut down what it receives.
+    # The side shut down the direction in which it receives.
     deaf: list = dataclasses.field(default_factory=lambda: [False, False])
 
     def room(self, side):
@@ -43,7 +44,7 @@ class End:
 
 @dataclasses.dataclass
 class Set:
-    """An epoll set: the slots registered in it."""
+    """An epoll set, and the slots registered in it."""
 
     members: dict = dataclasses.field(default_factory=dict)
 
@@ -75,7 +76,7 @@ class World:
             self.blocked.append(actor)
 
     def free_some(self):
-        """Most of those that may wait for good are interrupted, so that their other steps come to pass."""
+        """Interrupts most actors that may wait for good, so that their other steps come to pass."""
         for actor in self.blocked:
             if self.chance(0.85):
                 self.add("*", "free", of=actor)
@@ -102,13 +103,13 @@ class World:
         return self.random.random() < of
 
     def pick(self, *choices):
-        """One of these; (choice, weight) pairs where a choice is a tuple."""
+        """Picks one of the choices. Choices that are tuples are (choice, weight) pairs."""
         if isinstance(choices[0], tuple):
             return self.random.choices([one for one, _ in choices], [weight for _, weight in choices])[0]
         return self.random.choice(choices)
 
     def any_end(self, connection=None, side=None):
-        """(process, slot, end) of a connection that somebody still has, or None."""
+        """Gives (process, slot, end) of a connection that a process still has, or None."""
         found = [
             (process, slot, what)
             for process in self.living()
