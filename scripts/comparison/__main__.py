@@ -7,7 +7,8 @@ import pathlib
 import sys
 import time
 
-# What starts servers is the soak's and the comparison's. Our own clients have what they share beside them.
+# The soak and the comparison share the modules that start servers. The project's own clients have their shared modules
+# beside them.
 HERE = pathlib.Path(__file__).parent
 sys.path += [str(HERE.parent / "servers"), str(HERE / "programs")]
 
@@ -22,7 +23,7 @@ from sockmap import Refused, Sockmap
 
 ROUNDS, SECONDS = 3, 1
 QUICK_SECONDS = 0.5
-# How often a figure is measured of which a part was on TCP by chance.
+# So often a figure is measured of which a part was on TCP by chance.
 ATTEMPTS = 5
 
 
@@ -31,7 +32,7 @@ def say(text):
 
 
 def attempt(stage, row, transport, seconds):
-    """A figure, or None where each time a part was on TCP by chance."""
+    """Gives a figure. None: each time a part was on TCP by chance, or sockmap failed."""
     case = row.case
     for left in range(ATTEMPTS)[::-1]:
         try:
@@ -54,7 +55,7 @@ def attempt(stage, row, transport, seconds):
 
 
 class Progress:
-    """Says what was measured and how much is left: in how long, judged by what there was."""
+    """Says what was measured, and how much time is left, as the measurements so far suggest."""
 
     def __init__(self, total):
         self.start, self.done, self.total = time.monotonic(), 0, total
@@ -83,7 +84,7 @@ def measure(stage, cases, rounds, seconds):
     progress = Progress(rounds * len(rows))
     for turn in range(rounds):
         for row in rows:
-            # Who goes first changes, so that a drift of the machine favours nobody.
+            # The first transport changes from turn to turn, so that a drift of the machine favours no transport.
             for transport in list(row.figures)[:: -1 if turn % 2 else 1]:
                 row.figures[transport].append(attempt(stage, row, transport, seconds))
             progress.say(turn, row)
@@ -91,7 +92,7 @@ def measure(stage, cases, rounds, seconds):
 
 
 def chosen(only):
-    """The cases of the programs that are there."""
+    """Gives the cases of the programs that are there."""
     for name, program in PROGRAMS.items():
         if only and name not in only:
             continue
@@ -102,7 +103,7 @@ def chosen(only):
 
 
 def sockmap():
-    """It, or None, and what to tell the reader."""
+    """Gives sockmap, or None, and what to tell the reader."""
     try:
         return Sockmap(), "eBPF sockmap hands over what is sent, by `scripts/comparison/sockmap.py`."
     except Refused as why:

@@ -1,5 +1,5 @@
-"""Where the SAN must not lose: redis with a generator of ours under circumstances that are bad for who looks instead of
-sleeping, or for who pays for each connection."""
+"""Measures where the SAN must not lose: redis with the project's own generator, under circumstances that are bad for a
+program that looks instead of sleeping, or that pays for each connection."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ from cases import Case, Figure
 
 GET = "*2\r\n$3\r\nGET\r\n$16\r\nkey:__rand_int__\r\n"
 RATES = 100, 1000, 10000
-# So many requests give a p99; a paced run is at least three times as long as others.
+# So many requests give a p99. A paced run is at least three times as long as others.
 PACED_REQUESTS, PACED_TIMES = 1000, 3
-# Busy loops for each processor; who shares it with them is measured for so many times as long.
+# So many busy loops run on each processor. A measurement beside them is so many times as long.
 LOOPS, LONGER = 3, 3
 
 
@@ -24,13 +24,14 @@ def generator(stage, server, where, seconds, connections=1, idle=0, rate=0):
 
 
 def on_processor(which):
-    """What starts an end on the first processor, or on the last."""
+    """Gives the command that starts an end on the first processor, or on the last."""
     processors = sorted(os.sched_getaffinity(0))
     return ["taskset", "--cpu-list", str(processors[which])]
 
 
 def one(stage, transport, seconds, on_san, starters=((), ()), **how):
-    """A server and a generator, which `starters` start; `on_san` of its connections are to be on the SAN."""
+    """Measures a server and a generator, which `starters` start. `on_san` of the server's connections are to be on the
+    SAN."""
     server, where = redis.start(stage, transport, "--maxclients", "20000", starter=starters[0])
     command = [*starters[1], *generator(stage, server, where, seconds, **how)]
     quiet = how.get("idle", 0) + how.get("connections", 1) - on_san
@@ -44,14 +45,15 @@ def paced_times(rate):
 
 
 def paced(stage, transport, seconds, rate, **how):
-    """Each end is on a processor of its own, if there are two: free to move, ends that mostly sleep are on one in some runs and
-    on two in others, and twice as fast on one."""
+    """Measures with each end on a processor of its own, if there are two. Ends that mostly sleep and are free to move
+    are on one processor in some runs and on two in others, and they are twice as fast on one."""
     starters = on_processor(0), on_processor(-1)
     return one(stage, transport, paced_times(rate) * seconds, 0, starters, rate=rate, **how)
 
 
 def eight_pairs(stage, transport, seconds):
-    """All at once: the rate of all, the latencies of the slowest. What one is carried by is looked at."""
+    """Measures eight pairs at once. Gives the rate of all pairs, and the latencies of the slowest. Looks at what
+    carries one of them."""
     servers = [redis.start(stage, transport) for _ in range(8)]
     clients = [stage.start(transport, generator(stage, server, where, seconds)) for server, where in servers]
     carried = san.look(stage, servers[-1][0], clients[-1]) if transport == "san" else ""

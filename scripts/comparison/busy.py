@@ -1,4 +1,4 @@
-"""Other work on the processors while something is measured: compilers, or loops that do nothing else."""
+"""Runs other work on the processors during a measurement: compilers, or loops that do nothing else."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ COMPILE = f"while :; do cc -O3 -o /dev/null -x c '{load.SOURCES / 'exchange.c'}'
 
 @contextlib.contextmanager
 def beside(stage, work, each=1):
-    """`each` times the work for each processor."""
+    """Runs the work `each` times for each processor."""
     started = []
     try:
         for _ in range(each * (os.cpu_count() or 1)):

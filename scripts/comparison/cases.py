@@ -1,9 +1,9 @@
-"""What a comparison is made of: cases of programs, each measured on a fresh server."""
+"""The parts of a comparison: cases of programs, each measured on a fresh server."""
 
 import dataclasses
 
 TRANSPORTS = {"tcp": "TCP", "san": "SAN", "unix": "AF_UNIX", "sockmap": "sockmap"}
-# Another run on TCP, on the other side of that on the SAN: how far the two differ is what the machine does by itself.
+# A second run on TCP, on the other side of the SAN's run. The difference of the two is what the machine does by itself.
 AGAIN = "again"
 BULK = ("Gbit/s", "MB/s")
 SHORT = "a connection per request is too short"
@@ -18,9 +18,9 @@ class Figure:
     p50_us: float | None = None
     p99_us: float | None = None
     cpu: float | None = None
-    # How many µs so many percent of the requests took at most, where the client says it.
+    # How many µs so many percent of the requests took at most, where the client says so.
     percentiles: dict = dataclasses.field(default_factory=dict)
-    # What sanctl said of its connections while it ran, where no more is asked of them.
+    # What sanctl said of the connections during the run, where no more is asked of them.
     carried: str = ""
 
 
@@ -33,17 +33,18 @@ class Case:
     unit: str
     command: str
     measure: object
-    # Why its connections need not be on the SAN, where they need not: it is to cost no more than TCP.
+    # The reason why the case's connections need not be on the SAN, if they need not. The case is to cost no more than
+    # TCP then.
     may_stay_on_tcp: str = ""
     # The program has an AF_UNIX socket to offer.
     unix: bool = False
-    # sockmap may be had for it.
+    # The case may have sockmap.
     sockmap: bool = True
-    # What the library costs is less than the machine varies by itself: there is a run AGAIN.
+    # The library costs less than the machine varies by itself, so there is a run AGAIN.
     again: bool = False
-    # The connections, and the requests a second that are made over all of them, where a client makes so many.
+    # The connections, and the requests a second over all of them, for a client that makes so many.
     pace: tuple = ()
-    # What a reader would ask about its figures.
+    # The answer to what a reader would ask about the case's figures.
     footnote: str = ""
     # One of the rows of the README.
     headline: bool = False

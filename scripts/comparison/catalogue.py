@@ -1,4 +1,4 @@
-"""The programs that are compared, what each needs, and how its cases are had."""
+"""Lists the programs to compare, what each needs, and what gives its cases."""
 
 import dataclasses
 import os
@@ -21,15 +21,15 @@ import web
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """`needs` are commands in PATH, or paths, and the packages of Debian that bring them."""
+    """`needs` has commands in PATH, or paths, and the packages of Debian that bring them."""
 
     cases: object
     needs: dict
-    # Gives what else it lacks.
+    # This gives what else the program lacks.
     lacking: object = list
 
     def missing(self):
-        """The packages that it lacks, and what else."""
+        """Gives the packages that the program lacks, or else what else it lacks."""
         packages = [package for need, package in self.needs.items() if not (shutil.which(need) or os.path.exists(need))]
         return packages or self.lacking()
 

@@ -1,4 +1,4 @@
-"""The plots: how many times TCP's rate each transport gives, and what it took, as bars."""
+"""Draws the plots: how many times TCP's rate each transport gives, and what it took, as bars."""
 
 import textwrap
 from html import escape
@@ -39,7 +39,8 @@ STYLE = """
   }
 """
 LABELS, BARS, NOTES = 340, 390, 280
-# So many characters of a label fit in a line, in the column of the wide picture, and in a narrow one. Fonts differ in width.
+# So many characters of a label fit into a line: in the column of the wide picture, and in a narrow picture. Fonts
+# differ in width.
 IN_COLUMN, IN_NARROW = 32, 46
 WIDTH = LABELS + BARS + NOTES
 ROW, BAR, GAP, TOP = 38, 9, 10, 92
@@ -47,7 +48,7 @@ COMPARED = ("san", "unix", "sockmap")
 
 
 def step(largest):
-    """The distance of the grid lines: at most seven of them."""
+    """Gives the distance of the grid lines. There are at most seven."""
     return next(one for base in (1, 10, 100, 1000) for one in (base, 2 * base, 5 * base) if largest / one <= 7)
 
 
@@ -60,7 +61,7 @@ def bar(x, y, length, height, kind):
 
 
 def whisker(x, y, scale, span):
-    """A thin line from the least to the largest of the rounds, on the middle of a bar."""
+    """Draws a thin line from the least to the largest of the rounds, on the middle of a bar."""
     if not span:
         return ""
     first, last = (x + value * scale for value in span)
@@ -73,7 +74,7 @@ def lines(text, length):
 
 
 def shortened(text):
-    """One line, without the rest of what does not fit."""
+    """Gives one line, without the rest that does not fit."""
     return textwrap.shorten(text, IN_NARROW, placeholder=" …")
 
 
@@ -101,7 +102,7 @@ def picture(width, height, label, parts):
 
 
 def svg(rows, subtitle):
-    """The rates in multiples of TCP's: a picture that stands by itself."""
+    """Draws the rates in multiples of TCP's, in a picture that stands by itself."""
     compared = [one for one in COMPARED if any(row.times(one) for row in rows)]
     spans = [{one: span(row.times_of_rounds(one)) for one in compared} for row in rows]
     ends = [end for each in spans for one in each.values() if one for end in one]
@@ -144,12 +145,13 @@ def svg(rows, subtitle):
 
 
 def span(ends):
-    """None for one round, which has no spread."""
+    """Gives the ends of a spread. None: one round has no spread."""
     return ends if ends and ends[0] < ends[1] else None
 
 
 def bars(rows, what, beyond=None, unit=lambda row: row.case.unit):
-    """A narrow picture of one figure for some rows, each on its own scale; the lighter bar is `beyond`: the p99."""
+    """Draws a narrow picture of one figure for some rows, each on its own scale. The lighter bar is `beyond`: the
+    p99."""
     width, room, y, parts = 360, 190, 0, []
     for row in rows:
         known = [one for one in TRANSPORTS if row.median(one, what) is not None]

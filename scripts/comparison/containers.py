@@ -1,5 +1,6 @@
-"""redis in a container, its client in the same pod, in another container on a bridge, and on another network, from which the host's published
-port leads there. The containers have networks of their own, a /dev/shm of their own, and one folder, as Docker's volumes are."""
+"""Measures redis in a container. Its client is in the same pod, in another container on a bridge, or on another
+network, from which the host's published port leads to the server. Each container has a network and a /dev/shm of its
+own. The containers share one folder, as a Docker volume."""
 
 import os
 import pathlib
@@ -14,7 +15,7 @@ SERVER, NEIGHBOUR, BRIDGE = "10.77.0.2", "10.77.0.3", "10.77.0.1"
 CLIENT, GATEWAY, PUBLISHED = "10.1.0.2", "10.1.0.1", 6380
 CLIENTS = 50
 OWN_MEMORY = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
-# Of a container: what begins its programs.
+# This command begins a container's programs.
 INSIDE = ["unshare", "--mount", "sh", "-c", OWN_MEMORY, "sh"]
 PLACES = {
     "pod": "in one pod",
@@ -39,7 +40,7 @@ table ip nat {{
 
 
 class Containers:
-    """The networks of one measurement, which ends with its processes."""
+    """The networks of one measurement. They end with its processes."""
 
     def __init__(self, stage, port):
         net = Net(stage, is_own=False)
@@ -53,7 +54,7 @@ class Containers:
         net.host.rules(rules(port))
 
     def wait(self, stage, server, port):
-        """Until it listens."""
+        """Waits until the server listens."""
         table = pathlib.Path(f"/proc/{self.server.process.pid}/net/tcp")
         deadline = time.monotonic() + HANG
         while f":{port:04X} 00000000:0000 0A" not in table.read_text():
@@ -62,7 +63,7 @@ class Containers:
             stage.pause(0.02)
 
     def of_client(self, place, port):
-        """In which container the client is, and what it dials."""
+        """Gives the container of the client, and the address and port that it dials."""
         return {
             "pod": (self.server, "127.0.0.1", port),
             "bridge": (self.neighbour, SERVER, port),
@@ -71,17 +72,17 @@ class Containers:
 
 
 def measure(stage, transport, seconds, place, is_met=True):
-    """`is_met`: the server runs under the library, too."""
+    """Measures one place of the client. `is_met`: the server runs under the library, too."""
     if transport == "unix":
-        # Over a volume: to a Unix socket it does not matter in which network its ends are.
+        # The Unix socket lies in a volume: it does not matter in which networks its ends are.
         return redis.measure(stage, transport, seconds, "get", CLIENTS, 1)
-    # A short name: the folder of a configuration has at most 33 bytes.
+    # The name is short, because the folder of a configuration has at most 33 bytes.
     volume = stage.folder / "v"
     volume.mkdir(exist_ok=True)
     volume.chmod(0o1777)
     port = free_port()
     containers = Containers(stage, port)
-    # Of no use to who does not run under the library.
+    # A program that does not run under the library does not use this.
     given = ["env", f"SANSHIM_FOLDER={volume}"]
     begin = [*given, *containers.server.inside, *INSIDE]
     options = ["--bind", "0.0.0.0", "--port", str(port), "--save", "", "--protected-mode", "no"]
@@ -99,7 +100,7 @@ def measure(stage, transport, seconds, place, is_met=True):
 
 
 def lacking():
-    """What they need and cannot be had here."""
+    """Gives what the containers need and cannot have here."""
     return [] if os.geteuid() == 0 and may_translate(["unshare", "-n"]) else ["root's rights, or the kernel's NAT"]
 
 

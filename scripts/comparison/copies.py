@@ -1,4 +1,4 @@
-"""scp and rsync of a gigabyte to a server of their own."""
+"""Measures scp and rsync of a gigabyte, each to a server of its own."""
 
 import getpass
 import os
@@ -7,7 +7,7 @@ import time
 import load
 from cases import Case, Figure
 
-# Faster than the default one by far where the processor knows AES.
+# This cipher is far faster than the default one where the processor knows AES.
 CIPHER = "aes128-gcm@openssh.com"
 SSHD = """
 HostKey {folder}/host_key
@@ -28,7 +28,8 @@ read only = no
 
 
 def file(stage, seconds):
-    """What is copied: a gigabyte, or less where only whether it works is asked."""
+    """Gives the file to copy, and its size: a gigabyte, or less for a run that only shows whether the measurement
+    works."""
     mebibytes = 1024 if seconds >= 1 else 128
     source = stage.memory() / f"{mebibytes}-mebibytes"
     if not source.exists():
@@ -58,11 +59,11 @@ def scp(stage, transport, seconds):
             stage.quietly(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stage.folder / key])
         (stage.folder / "sshd_config").write_text(SSHD.format(folder=stage.folder))
     if os.geteuid() == 0:
-        # The service makes it at boot; sshd starts as root only with it.
+        # The service makes this folder at boot, and sshd starts as root only if it is there.
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     endpoint = stage.endpoint(transport)
     settings = str(stage.folder / "sshd_config")
-    # It wants to be called by its path.
+    # sshd wants to be called by its path.
     server = stage.start(
         transport,
         ["/usr/sbin/sshd", "-D", "-e", "-f", settings, "-p", str(endpoint.port), "-o", "ListenAddress=127.0.0.1"],

@@ -1,4 +1,4 @@
-"""The curves: what share of the requests took how long, and what becomes of latency and rate with the load."""
+"""Draws the curves: what share of the requests took how long, and how latency and rate change with the load."""
 
 import collections
 import itertools
@@ -15,7 +15,7 @@ MARKED_PARTS = (50, 90, 99, 99.9, 99.99)
 
 
 class Frame:
-    """Where a value lies: `x_of` and `y_of` turn values into what is drawn evenly."""
+    """Places values in a picture. `x_of` and `y_of` turn values into numbers that are drawn evenly."""
 
     def __init__(self, points, x_of, y_of):
         self.x_of, self.y_of = x_of, y_of
@@ -49,13 +49,13 @@ class Frame:
 
 
 def tens(values):
-    """The powers of ten around some values."""
+    """Gives the powers of ten around some values."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
 def duration(micros):
-    """A power of ten as it is read."""
+    """Writes a power of ten as it is read."""
     for unit, worth in (("s", 1e6), ("ms", 1e3)):
         if micros >= worth:
             return f"{micros / worth:g} {unit}"
@@ -67,12 +67,12 @@ def drawn(title, label, parts):
 
 
 def beyond(part):
-    """Ever smaller shares of slow requests lie evenly: 50 %, 90 %, 99 %, 99.9 %."""
+    """Gives the place of a share. Ever smaller shares of slow requests lie evenly: 50 %, 90 %, 99 %, 99.9 %."""
     return -math.log10(1 - part / 100)
 
 
 def distribution(row):
-    """What share of a row's requests took how long at most; nothing where the client does not say."""
+    """Draws what share of a row's requests took how long at most. Gives nothing where the client does not say."""
     curves = {one: row.percentiles(one) for one in TRANSPORTS}
     curves = {one: points for one, points in curves.items() if len(points) >= FEWEST_POINTS}
     if not curves:
@@ -90,7 +90,8 @@ def distribution(row):
 
 
 def by_load(rows):
-    """Rows of a paced client by their number of connections, from little load to much; only where there is more than one."""
+    """Gives the rows of paced clients by their number of connections, from little load to much. Leaves out numbers with
+    one row only."""
     groups = collections.defaultdict(list)
     for row in rows:
         if row.case.pace and row.rate("tcp"):
@@ -104,7 +105,7 @@ def loads(frame, rows):
 
 
 def latency_against_load(connections, rows):
-    """p50 and, dashed, p99."""
+    """Draws p50 and, dashed, p99."""
     curves = {}
     for one in TRANSPORTS:
         for what in ("p50_us", "p99_us"):
@@ -121,7 +122,7 @@ def latency_against_load(connections, rows):
 
 
 def rate_against_load(connections, rows):
-    """The rate in percent of the load that was offered."""
+    """Draws the rate in percent of the offered load."""
     curves = {}
     for one in TRANSPORTS:
         points = [(row.case.pace[1], row.rate(one)) for row in rows]

@@ -56,7 +56,7 @@ little.
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was measured, and on what."""
+    """All that was measured, and the machine and versions."""
 
     rows: list
     rounds: int
@@ -70,7 +70,7 @@ class Report:
 
     @functools.cached_property
     def repeated(self):
-        """How many runs on the SAN did not count."""
+        """Says how many runs on the SAN did not count."""
         times = sum(len(row.repeated) for row in self.rows)
         runs = sum(len(row.figures["san"]) for row in self.rows)
         if not times:
@@ -86,14 +86,14 @@ class Report:
 
 
 def replace(path, text):
-    """In one step: a reader never sees half a file."""
+    """Replaces the file in one step, so that a reader never sees half a file."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     os.replace(beside, path)
 
 
 def stay(row):
-    """Why the row's connections stay on TCP, and what was seen of them."""
+    """Says why the row's connections stay on TCP, and what was seen of them."""
     seen = next(figure.carried for figure in row.figures["san"][::-1] if figure)
     return f"{row.case.may_stay_on_tcp}." + f" Seen while it ran: {seen}." * bool(seen)
 
@@ -131,7 +131,7 @@ def write(folder, report):
 
 
 def update_readme(readme, report):
-    """Only between its markers, and only if it has them."""
+    """Changes the README between its markers only, and only if it has them."""
     if not readme.exists():
         return
     text = readme.read_text()

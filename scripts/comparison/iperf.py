@@ -1,4 +1,4 @@
-"""iperf3: one stream, four, reverse, both directions at once."""
+"""Measures iperf3: one stream, four streams, one in reverse, and both directions at once."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def measure(stage, transport, seconds, streams, options):
     server = stage.start(transport, ["iperf3", "-s", "-p", str(endpoint.port)])
     stage.wait_listening(server, endpoint)
     arguments = f"-c 127.0.0.1 -p {endpoint.port} -J -t {math.ceil(seconds)} {options}"
-    # The control connection says too little to leave TCP.
+    # The control connection makes too few transfers to leave TCP.
     done = load.run(stage, transport, ["iperf3", *arguments.split()], server, streams, quiet=1)
     stage.end(server)
     end = json.loads(done.text)["end"]

@@ -1,4 +1,4 @@
-"""The JDK's HTTP server with wrk, over keep-alive connections."""
+"""Measures the JDK's HTTP server with wrk, over keep-alive connections."""
 
 import load
 from cases import Case
@@ -10,13 +10,13 @@ def measure(stage, transport, seconds):
     if not (stage.folder / "Server.class").exists():
         stage.quietly(["javac", "-d", stage.folder, load.SOURCES / "Server.java"])
     endpoint = stage.endpoint(transport)
-    # Without it the two parts of an answer wait for the acknowledgement of the first.
+    # Without `nodelay` the second part of an answer waits for the acknowledgement of the first.
     options = "-XX:+UseSerialGC -Xmx256m -Dsun.net.httpserver.nodelay=true"
     command = f"java {options} -cp {stage.folder} Server {endpoint.port}".split()
     server = stage.start(transport, command)
     stage.wait_listening(server, endpoint)
     where = f"{endpoint.address}/"
-    # What the virtual machine compiles as it runs is compiled before.
+    # This run lets the virtual machine compile before the measurement what it compiles as it runs.
     stage.finish(stage.start(transport, f"wrk -t1 -c{CONNECTIONS} -d3s http://{where}".split()))
     figure = load.wrk(stage, transport, seconds, where, server, CONNECTIONS, threads=1)
     stage.end(server)

@@ -1,4 +1,5 @@
-"""Runs a client against a server: what it said, what both ends cost, and proof of what carried it."""
+"""Runs a client against a server. Gives what the client said, what both ends cost, and proof of what carried the
+connections."""
 
 import dataclasses
 import json
@@ -35,9 +36,9 @@ class Run:
 
 
 def run(stage, transport, command, server, connections, quiet=0, beside=(), is_short=False):
-    """`connections` of the server's must be on the SAN, but `quiet` ones; 0 where they need not be, and are only
-    looked at, or not at all where they are short: a look reads of all that linger. The other servers beside it only
-    cost."""
+    """Runs the client. `connections` of the server's must be on the SAN, and at most `quiet` others may be on TCP. 0:
+    none need be on the SAN, and this only looks at them. Short connections get no look, because a look reads of all
+    that linger. The servers in `beside` only add their cost."""
     servers = (server, *beside)
     before = sum(cpu.spent(one.pid) for one in servers)
     handed_over = stage.handed_over()
@@ -57,8 +58,8 @@ def run(stage, transport, command, server, connections, quiet=0, beside=(), is_s
 
 
 def of_report(done):
-    """The figure of a client of ours: one line of JSON, with the CPU time of the measured part alone, its own and, if it
-    was told whom it asks, the server's."""
+    """Gives the figure of one of the project's own clients. Such a client prints one line of JSON. The line has the CPU
+    time of the measured part alone: the client's and, if the client knows the server's process, the server's."""
     try:
         said = json.loads(done.text.splitlines()[-1])
     except (ValueError, IndexError):
@@ -69,7 +70,7 @@ def of_report(done):
 
 
 def wrk(stage, transport, seconds, where, server, connections, threads=2, count=None, quiet=0, beside=()):
-    """The figure of wrk. `where` is host, port and path; `count` of the server's connections are on the SAN."""
+    """Gives the figure of wrk. `where` is host, port and path. `count` of the server's connections are on the SAN."""
     arguments = f"-t{threads} -c{connections} -d{math.ceil(seconds)}s --latency"
     command = ["wrk", *arguments.split(), f"http://{where}"]
     done = run(stage, transport, command, server, connections if count is None else count, quiet, beside)
@@ -84,7 +85,7 @@ def wrk(stage, transport, seconds, where, server, connections, threads=2, count=
 
 
 def compiled(stage, source):
-    """A C program of ours, compiled when it is first asked for."""
+    """Gives a C program of the project's, compiled at the first call."""
     program = stage.folder / pathlib.Path(source).stem
     if not program.exists():
         stage.quietly(["cc", "-O2", "-o", program, SOURCES / source])
@@ -92,6 +93,7 @@ def compiled(stage, source):
 
 
 def exchange(stage, transport, seconds, endpoint, server, connections, request, first=""):
-    """The figure of our generator: each connection sends the request and waits for all of the answer, for a time."""
+    """Gives the figure of the project's own generator. For a time each connection sends the request and waits for all
+    of the answer."""
     command = [compiled(stage, "exchange.c"), endpoint.path or endpoint.port, connections, seconds, request, first]
     return of_report(run(stage, transport, [str(word) for word in command], server, connections))

@@ -1,4 +1,4 @@
-"""memcached with a generator of ours: GET and SET of 100 bytes over long-lived connections."""
+"""Measures memcached with the project's own generator: GET and SET of 100 bytes over long-lived connections."""
 
 import os
 

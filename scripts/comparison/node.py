@@ -1,4 +1,4 @@
-"""A Node HTTP server with a generator of ours, over keep-alive connections."""
+"""Measures a Node HTTP server with the project's own generator, over keep-alive connections."""
 
 import load
 from cases import Case
@@ -12,7 +12,7 @@ def measure(stage, transport, seconds, connections):
         transport, ["node", str(load.SOURCES / "node_server.js"), str(endpoint.path or endpoint.port)]
     )
     stage.wait_listening(server, endpoint)
-    # What the interpreter compiles as it runs is compiled before.
+    # This run lets the interpreter compile before the measurement what it compiles as it runs.
     warm = [load.compiled(stage, "exchange.c"), endpoint.path or endpoint.port, connections, 0.5, REQUEST]
     stage.finish(stage.start(transport, [str(word) for word in warm]))
     figure = load.exchange(stage, transport, seconds, endpoint, server, connections, REQUEST)

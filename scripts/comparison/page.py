@@ -1,4 +1,5 @@
-"""One page with all plots: it needs nothing from elsewhere, is light or dark as its reader has it, and fits a phone."""
+"""Makes one page with all plots. The page needs nothing from elsewhere, is light or dark as its reader has it, and fits
+a phone."""
 
 import itertools
 from html import escape

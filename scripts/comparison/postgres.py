@@ -1,5 +1,5 @@
-"""PostgreSQL with pgbench: SELECTs and TPC-B over long-lived connections, and a connection, and with it a process
-of the server's, for each SELECT."""
+"""Measures PostgreSQL with pgbench: SELECTs and TPC-B over long-lived connections, and SELECTs with a connection each.
+The server makes a process for each connection."""
 
 import math
 import re
@@ -13,11 +13,11 @@ from processes import Failure
 
 def measure(stage, transport, seconds, options, clients, on_san):
     is_short = "-C" in options.split()
-    # Of few a second, more.
+    # A run with few transactions a second lasts longer.
     seconds *= SHORT_TIMES if is_short else 1
     server, client = start(stage, transport)
     logs = stage.folder / "postgres" / "log"
-    # Of a run before that did not count.
+    # These logs are left from an earlier run that did not count.
     for log in logs.parent.glob("log.*"):
         log.unlink()
     options = f"-n {options} -c {clients} -j 2 -T {math.ceil(seconds)} -l --log-prefix={logs}"
@@ -29,7 +29,7 @@ def measure(stage, transport, seconds, options, clients, on_san):
     failed = re.search(r"failed transactions: (\d+)", done.text)
     if not rate or not count or failed and failed.group(1) != "0":
         raise Failure(f"{done.line} gave no clean figure:\n{done.text}")
-    # A line for each transaction; its third word is what it took, in microseconds.
+    # The log has a line for each transaction. The third word is the time that it took, in microseconds.
     took = []
     for log in logs.parent.glob("log.*"):
         took += [int(line.split()[2]) for line in log.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""haproxy in front of nginx: two connections on the way of each request."""
+"""Measures haproxy in front of nginx: each request goes over two connections."""
 
 import web
 from cases import Case
@@ -19,7 +19,7 @@ backend behind
     server nginx {inner}
 """
 
-# What a thread on the SAN does that always finds work: core/src/switch/spin/turn.rs.
+# core/src/switch/spin/turn.rs says what a thread on the SAN does that always finds work.
 SHARED_CORES = (
     "Two threads of wrk, two of haproxy and nginx are busy at once. Where there are fewer processors, they share them: a thread on the "
     "SAN that always finds work goes on, and gives its processor away every 100 µs. Most requests are faster for it; those whose "
@@ -29,7 +29,7 @@ SHARED_CORES = (
 
 def measure(stage, transport, seconds):
     behind, inner = web.start(stage, transport, name="behind")
-    # wrk has no AF_UNIX: there only what lies behind the proxy goes over it.
+    # wrk has no AF_UNIX. For that transport only the connection behind the proxy goes over AF_UNIX.
     outer = stage.endpoint("tcp")
     address = f"unix@{stage.folder}/{inner.path}" if inner.path else inner.address
     settings = stage.folder / "haproxy.cfg"

@@ -1,4 +1,4 @@
-"""Python: asyncio's streams, and gRPC, both ends in the interpreter of the distribution."""
+"""Measures Python: asyncio's streams, and gRPC, with both ends in the interpreter of the distribution."""
 
 import load
 from cases import Case

@@ -1,4 +1,4 @@
-"""RabbitMQ, an Erlang server, with a publisher and a consumer of Debian's pika."""
+"""Measures RabbitMQ, an Erlang server, with a publisher and a consumer of Debian's pika."""
 
 import load
 from cases import Case
@@ -10,7 +10,8 @@ SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 def measure(stage, transport, seconds):
     endpoint, names = stage.endpoint(transport), Endpoint(free_port())
-    # Erlang's name service: one of our own, since what a node starts stays when it ends.
+    # The measurement starts Erlang's name service itself, because a service that a node starts stays when the node
+    # ends.
     service = stage.start(transport, ["epmd", "-port", str(names.port), "-address", "127.0.0.1"])
     stage.wait_listening(service, names)
     folder = stage.folder / f"rabbitmq-{endpoint.port}"

@@ -1,4 +1,5 @@
-"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not, and short connections."""
+"""Measures redis-server with redis-benchmark: GET and SET, over 50 connections and one, pipelined and not, and over
+short connections."""
 
 import csv
 
@@ -7,14 +8,14 @@ import redis_server
 from cases import SHORT, Case, Figure
 from processes import Failure
 
-# redis-benchmark is told a number of requests, not a time: the rate seen last gives the number.
+# redis-benchmark takes a number of requests, not a time. The last rate gives that number.
 rates = {}
 
 
 def start(stage, transport, *options, starter=()):
-    """The server, started by the command `starter` if there is one, and how its clients find it."""
+    """Starts the server, by the command `starter` if there is one. Gives the server, and how its clients find it."""
     server, where = redis_server.start(stage, transport, *options, starter=starter)
-    # The key that redis-benchmark uses, so that GET finds something.
+    # redis-benchmark uses this key, so GET finds something.
     stage.finish(stage.start(transport, ["redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
     return server, where
 
@@ -28,7 +29,7 @@ def measure(stage, transport, seconds, command, clients, pipeline):
 
 
 def run_for(seconds, key, stage, transport, server, arguments, clients, starter=()):
-    """The figure of a run that takes about so long. `key` says which runs have the same rate."""
+    """Gives the figure of a run of about `seconds`. `key` says which runs have the same rate."""
     if key not in rates:
         rates[key] = calibrate(stage, transport, server, arguments, seconds / 2, starter)
     figure = run(stage, transport, server, arguments, int(rates[key] * seconds), clients, starter)
@@ -38,7 +39,7 @@ def run_for(seconds, key, stage, transport, server, arguments, clients, starter=
 
 def measure_short(stage, transport, seconds):
     server, where = start(stage, transport)
-    # A number of connections for which there are ports; below a second only whether it works is asked.
+    # There are ports for so many connections. A run below a second only shows whether the measurement works.
     requests = 20000 if seconds >= 1 else 5000
     figure = run(stage, transport, server, [*where, "-t", "get", "-k", "0"], requests, 0)
     stage.end(server)
@@ -46,7 +47,7 @@ def measure_short(stage, transport, seconds):
 
 
 def calibrate(stage, transport, server, arguments, seconds, starter):
-    """The rate of a run that lasted long enough to tell."""
+    """Gives the rate of a run that lasted long enough to tell."""
     requests = 5000
     while True:
         rate = run(stage, transport, server, arguments, requests, 0, starter).rate

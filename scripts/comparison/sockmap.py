@@ -1,8 +1,8 @@
-"""eBPF sockmap: the kernel hands what one end sends to the other end's receive queue, past TCP. A loader of our own.
+"""Loads eBPF sockmap: the kernel hands what one end sends to the other end's receive queue, past TCP.
 
-One program notes every loopback connection of a cgroup in a hash of sockets, by its ports; the other, run for each
-send, looks up the other end there and passes the message to it. Both are written in the kernel's instructions here:
-that takes no compiler and no library.
+One program notes every loopback connection of a cgroup in a hash of sockets, by its ports. The other program runs for
+each send, looks up the other end there and passes the message to that end. Both are written here in the kernel's
+instructions, so they need no compiler and no library.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ ACTIVE_ESTABLISHED, PASSIVE_ESTABLISHED = 4, 5
 
 
 class Refused(Exception):
-    """What the machine does not allow, in a line."""
+    """Says in a line what the machine does not allow."""
 
 
 def instruction(code, to=0, source=0, offset=0, value=0):
@@ -76,7 +76,7 @@ END = constant(0, 1) + instruction(0x95)
 
 
 def ports(fields, near, far):
-    """The ports of the socket r6 is about, on the stack, and r3 their address."""
+    """Puts the ports of the socket that r6 is about on the stack, and their address into r3."""
     return b"".join(
         (
             load(2, 6, fields["local_port"]),
@@ -109,7 +109,8 @@ def noting(sockets):
 
 
 def handing_over(sockets, counter):
-    """Passes a message to the socket with the ports the other way round; without one it is TCP's, as ever."""
+    """Passes a message to the socket with the ports the other way round. If there is no such socket, the message goes
+    over TCP as ever."""
     count = instruction(0x7B, 0, 1, 0)
     return b"".join(
         (
@@ -181,7 +182,7 @@ def cgroup_root():
 
 
 class Sockmap:
-    """The programs, in force for a cgroup of our own until it is closed."""
+    """The programs, in force for a cgroup of their own until this is closed."""
 
     def __init__(self):
         self.descriptors = []
@@ -214,20 +215,20 @@ class Sockmap:
         return descriptor
 
     def messages(self):
-        """How many it has handed over."""
+        """Gives the number of messages that sockmap has handed over."""
         key, value = ctypes.create_string_buffer(4), ctypes.create_string_buffer(8)
         bpf(MAP_LOOKUP, struct.pack("=IIQQQ", self.counter, 0, pointer(key), pointer(value), 0), "reading a BPF map")
         return struct.unpack("=Q", value.raw)[0]
 
     def command(self, command):
-        """The same command, of a process of the cgroup."""
+        """Gives the same command for a process of the cgroup."""
         return ["sh", "-c", f'echo $$ >{self.cgroup}/cgroup.procs && exec "$@"', "sh", *map(str, command)]
 
     def close(self):
         for descriptor in self.descriptors[::-1]:
             os.close(descriptor)
         self.descriptors.clear()
-        # What was killed is in its group until it is gone.
+        # A killed process is in its cgroup until it is gone.
         for _ in range(200):
             try:
                 return self.cgroup.rmdir()

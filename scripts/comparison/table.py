@@ -1,4 +1,4 @@
-"""Medians of the rounds, and the tables in text and in Markdown."""
+"""Takes the medians of the rounds, and makes the tables in text and in Markdown."""
 
 import dataclasses
 import statistics
@@ -11,15 +11,15 @@ MOST_HEADLINES = 12
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case with the figures of all rounds, by transport; None for a round that gave none."""
+    """One case with the figures of all rounds, by transport. A round without a figure has None."""
 
     case: Case
     figures: dict
-    # Why runs on the SAN were measured once more.
+    # The reasons why runs on the SAN were measured once more.
     repeated: list = dataclasses.field(default_factory=list)
 
     def measured(self, transport):
-        """The figures of all rounds that gave some; over TCP those of both runs."""
+        """Gives the figures of all rounds that have one. For TCP these are the figures of both runs."""
         all_of_them = [*self.figures.get(transport, ()), *(self.figures.get(AGAIN, ()) if transport == "tcp" else ())]
         return [figure for figure in all_of_them if figure]
 
@@ -28,17 +28,18 @@ class Row:
         return [value for value in values if value is not None]
 
     def median(self, transport, what):
-        """None where there is none: the program has no such socket, or its client does not say."""
+        """Gives the median. None: the program has no such socket, or its client does not say."""
         known = self.known(transport, what)
         return statistics.median(known) if known else None
 
     def spread(self, transport, what):
-        """The least and the largest of the rounds; None where there are not two."""
+        """Gives the least and the largest of the rounds. None: there are not two rounds."""
         known = self.known(transport, what)
         return (min(known), max(known)) if len(known) > 1 else None
 
     def percentiles(self, transport):
-        """How long so many percent of the requests took at most: medians of the rounds, of what all rounds have."""
+        """Gives how long so many percent of the requests took at most: the medians of the rounds, of the parts that all
+        rounds have."""
         measured = [figure.percentiles for figure in self.measured(transport)]
         parts = set.intersection(*map(set, measured)) if measured else ()
         return [(part, statistics.median(one[part] for one in measured)) for part in sorted(parts)]
@@ -47,7 +48,7 @@ class Row:
         return self.median(transport, "rate")
 
     def times(self, transport):
-        """The rate in multiples of TCP's."""
+        """Gives the rate in multiples of TCP's."""
         rate = self.rate(transport)
         return rate and rate / self.rate("tcp")
 
@@ -56,7 +57,7 @@ class Row:
         return self.times("san")
 
     def times_of_rounds(self, transport):
-        """The least and the largest ratio of two runs of one round; None where no round has both."""
+        """Gives the least and the largest ratio of two runs of one round. None: no round has both."""
         pairs = zip(self.figures["tcp"], self.figures.get(transport, ()))
         each = [one.rate / tcp.rate for tcp, one in pairs if tcp and one]
         return (min(each), max(each)) if each else None
@@ -67,14 +68,16 @@ class Row:
         return f"{each[0]:.2f}–{each[1]:.2f}" if each else NOTHING
 
     def passes(self, what):
-        """What was measured on TCP, on the SAN, and on TCP on the other side of it, of each round that has all three."""
+        """Gives the values of each round that has all three: on TCP, on the SAN, and on TCP on the other side of the
+        SAN's run."""
         for figures in zip(*(self.figures[transport] for transport in ("tcp", "san", AGAIN))):
             values = [figure and getattr(figure, what) for figure in figures]
             if all(values):
                 yield values
 
     def between(self, what):
-        """The SAN's in multiples of the mean of the two beside it, and how far these differ: medians."""
+        """Gives the SAN's value in multiples of the mean of the two runs beside it, and how far these two differ, as
+        medians."""
         passes = list(self.passes(what))
         if not passes:
             return NOTHING
@@ -88,14 +91,14 @@ def judged_again(rows):
 
 
 def headlines(rows):
-    """All, where there are not too many to see at a glance."""
+    """Gives all rows, if there are not too many to see at a glance, and otherwise the headlines among them."""
     if len(rows) <= MOST_HEADLINES:
         return rows
     return [row for row in rows if row.case.headline][:MOST_HEADLINES]
 
 
 def number(value):
-    """Three digits that count: 12.3, 1,234, 123 k."""
+    """Writes a number with at least three digits that count: 12.3, 1,234, 123 k."""
     if not value:
         return NOTHING
     if value >= 100_000:
@@ -108,12 +111,13 @@ def times(value):
 
 
 def footnotes(rows):
-    """What a reader would ask about the figures of some rows, numbered in their order; several rows may share one."""
+    """Gives the footnotes of some rows in their order: answers to what a reader would ask about the figures. Several
+    rows may share a footnote."""
     return list(dict.fromkeys(row.case.footnote for row in rows if row.case.footnote))
 
 
 def label(row, notes, mark):
-    """What a row is called, with the number of its footnote."""
+    """Gives the label of a row, with the number of its footnote."""
     note = row.case.footnote
     return row.case.label + (mark(notes.index(note) + 1) if note in notes else "")
 
@@ -123,7 +127,7 @@ def of_all(row, what):
 
 
 def change(row, what):
-    """From TCP's to the SAN's."""
+    """Writes the change from TCP's figure to the SAN's."""
     before, after = row.median("tcp", what), row.median("san", what)
     return NOTHING if before is None or after is None else f"{number(before)} → {number(after)}"
 
@@ -153,12 +157,12 @@ SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU of both ends")
 
 
 def per(row):
-    """The amount of work for which CPU seconds are given."""
+    """Gives the amount of work that the CPU seconds are for."""
     return "a GiB" if row.case.bulk else f"a million {row.case.unit.removesuffix('/s')}"
 
 
 def cost(row):
-    """From TCP's to the SAN's, with what it is for."""
+    """Writes the change from TCP's CPU seconds to the SAN's, with the amount of work."""
     seconds = change(row, "cpu")
     return NOTHING if seconds == NOTHING else f"{seconds} s for {per(row)}"
 
@@ -216,7 +220,8 @@ def text(headings, cells, rows):
 
 
 def marked(cells, notes, mark):
-    """The cells of a row, of which the second, its label, has the number of its footnote."""
+    """Gives a function that makes the cells of a row. The second cell, the label, has the number of the row's
+    footnote."""
 
     def of(row):
         first, _, *rest = cells(row)
@@ -233,5 +238,5 @@ def markdown(headings, cells, rows, notes=()):
 
 
 def below(notes):
-    """The footnotes below a table in Markdown."""
+    """Writes the footnotes below a table in Markdown."""
     return "".join(f"\n<sup>{number}</sup> {note}\n" for number, note in enumerate(notes, 1))

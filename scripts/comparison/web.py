@@ -1,4 +1,5 @@
-"""nginx: a small static file over keep-alive connections (wrk), through a proxy, and over short connections (ab)."""
+"""Measures nginx: a small static file over keep-alive connections (wrk), through a proxy, and over short connections
+(ab)."""
 
 import re
 
@@ -20,7 +21,8 @@ def measure(stage, transport, seconds, threads, connections):
 
 
 def measure_proxy(stage, transport, seconds):
-    """wrk has no AF_UNIX: there only what lies behind the proxy goes over it."""
+    """Measures a proxy. wrk has no AF_UNIX: for that transport only the connections behind the proxy go over
+    AF_UNIX."""
     behind, inner = start(stage, transport, name="behind")
     address = f"unix:{inner.path}" if inner.path else inner.address
     http = UPSTREAM.format(address=address)
@@ -29,8 +31,8 @@ def measure_proxy(stage, transport, seconds):
 
 
 def proxied(stage, transport, seconds, server, outer, behind):
-    """The figure of a proxy. More of its connections than wrk's are on the SAN; some of those to what lies behind
-    pause, and they stay when wrk has gone."""
+    """Gives the figure of a proxy. More connections than wrk's are on the SAN. Some of those behind the proxy pause,
+    and they stay when wrk has gone."""
     where = f"{outer.address}/index.html"
     figure = load.wrk(stage, transport, seconds, where, server, PROXIED, 2, PROXIED + 1, PROXIED, [behind])
     stage.end(server)
@@ -40,7 +42,7 @@ def proxied(stage, transport, seconds, server, outer, behind):
 
 def measure_short(stage, transport, seconds, workers, option):
     server, endpoint = start(stage, transport, workers, option=option)
-    # ab counts requests; below a second only whether it works is asked.
+    # ab takes a number of requests. A run below a second only shows whether the measurement works.
     requests = 20000 if seconds >= 1 else 5000
     command = f"ab -q -n {requests} -c 50 http://{endpoint.address}/index.html"
     done = load.run(stage, transport, command.split(), server, 0, is_short=True)
@@ -49,7 +51,7 @@ def measure_short(stage, transport, seconds, workers, option):
     failed = re.search(r"Failed requests:\s+(\d+)", done.text)
     if not rate or not failed or failed.group(1) != "0" or "Non-2xx" in done.text:
         raise Failure(f"{command} gave no clean figure:\n{done.text}")
-    # The latency comes in whole milliseconds: too coarse to compare.
+    # ab gives the latency in whole milliseconds, which is too coarse to compare.
     return Figure(float(rate.group(1)), cpu=done.per_million(requests), carried=done.carried)
 
 

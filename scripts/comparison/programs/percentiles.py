@@ -1,8 +1,8 @@
-"""How long so many percent of the requests took at most: of clients in Python, and of what others logged. exchange.c has the
-same parts."""
+"""Says how long so many percent of the requests took at most, for clients in Python and for logs of others. exchange.c
+has the same parts."""
 
 PARTS = 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99
-# Those that everything has; of the others only those that ten values lie beyond.
+# Every result has these parts. It has another part only if ten values lie beyond that part.
 ALWAYS = 50, 99
 
 

@@ -1,4 +1,4 @@
-"""What a client of ours says at its end: a line of JSON."""
+"""Prints what one of the project's own clients says at its end: a line of JSON."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from percentiles import percentiles
 
 
 class Report:
-    """Counts requests from its making on, and what they took."""
+    """Counts requests, and what they took, from the moment it is made."""
 
     def __init__(self, seconds):
         self.took = []
