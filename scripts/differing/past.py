@@ -118,7 +118,9 @@ class Past:
 
     def has_killed(self):
         """Tells whether a process may have been killed, have exited, or have become another program."""
-        return any(step.name in ("kill", "exit", "exec") or step.get("end") in KILLS for step in self.steps)
+        ends = ("kill", "exit", "exec")
+        goes_on = ("STOP", "CONT")
+        return any(step.name in ends and step.get("sig") not in goes_on or step.get("end") in KILLS for step in self.steps)
 
     def has_filled(self, connections):
         """Tells whether a side of one of the connections sent as much as goes, or a stream that nobody read."""

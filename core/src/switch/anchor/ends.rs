@@ -163,7 +163,8 @@ pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32
     }
 }
 
-fn has_finished(stream: &Stream) -> bool {
+/// True if the end of the peer's stream went through the segment.
+pub(in crate::switch) fn has_finished(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
 }
 

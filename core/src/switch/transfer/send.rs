@@ -284,6 +284,9 @@ impl Sending<'_> {
     fn check(&self) -> ControlFlow<Outcome> {
         let (stream, sent) = (self.stream, self.sent);
         if goes_over_tcp(self.socket, stream) {
+            if let Some(e) = self.reset_behind_end() {
+                return self.end(e);
+            }
             // The kernel may find no room, and then an EPOLLOUT edge becomes due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return self.over_tcp();
@@ -303,6 +306,18 @@ impl Sending<'_> {
             Some(e) => self.end(e),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    /// Gives the error of a reset behind the end of the peer's stream, where that end went through the segment. The kernel
+    /// does not know of such an end, and would tell ECONNRESET.
+    #[cold]
+    fn reset_behind_end(&self) -> Option<Errno> {
+        let (socket, stream) = (self.socket, self.stream);
+        if socket.lane() == Lane::Tcp || !ends::has_finished(stream) {
+            return None;
+        }
+        ends::look(socket, stream);
+        unable(stream)
     }
 
     /// Ends the call so that the rest goes over TCP.
