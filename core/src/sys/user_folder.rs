@@ -22,7 +22,9 @@ pub(crate) const PREFIX: &str = "sanshim-user-";
 pub(crate) const MODE: u32 = 0o711;
 /// So many names in shared memory are looked at: others may make any number of them.
 const MOST_NAMES: u32 = 1024;
+/// The longest path of a folder, with the zero behind it.
 const LONGEST: usize = 96;
+const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
 
 /// Where a user's folder is. Allocates nothing.
 #[derive(Clone, Copy)]
@@ -109,7 +111,6 @@ impl UserFolder {
     }
 
     fn make_of(base: &CStr, uid: u32) -> Result<UserFolder> {
-        const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
         let found = || Self::find_in(base, uid);
         if found().is_none() {
             let usual = Self::of(base, format_args!("{uid}")).ok_or(TOO_LONG)?;
@@ -134,7 +135,7 @@ impl UserFolder {
 
     /// Sets its mode, if it is that user's. A process of the user's in a container may have put a link in its place since.
     fn set_mode(&self, uid: u32) -> Result<()> {
-        let opened = self.open_name(c".", libc::O_PATH)?;
+        let opened = self.open_below("", libc::O_PATH)?;
         let is_its = |it: libc::stat| folder::is_private(it.st_mode, it.st_uid, uid);
         let set = match file::stat(opened).is_ok_and(is_its) {
             true => file::set_mode_of(OpenedPath::of(opened).as_c_str(), MODE),
@@ -151,13 +152,20 @@ impl UserFolder {
 
     /// Opens what has that name in it, as [`folder::open_within`] does: it may be another user's folder.
     pub(crate) fn open_name(&self, name: &CStr, flags: i32) -> Result<Fd> {
-        const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
+        self.open_below(name.to_str().map_err(|_| TOO_LONG)?, flags)
+    }
+
+    /// The same of a name below it. The empty name: the folder itself, for which it need give no rights.
+    fn open_below(&self, name: &str, flags: i32) -> Result<Fd> {
         let (above, own) = self.as_str().rsplit_once('/').ok_or(TOO_LONG)?;
         let path = |text: std::fmt::Arguments<'_>| {
             let mut path = UserFolder { path: [0; LONGEST], length: 0 };
             path.write_fmt(text).map(|()| path).map_err(|_| TOO_LONG)
         };
-        let below = path(format_args!("{own}/{}", name.to_str().map_err(|_| TOO_LONG)?))?;
+        let below = match name {
+            "" => path(format_args!("{own}"))?,
+            name => path(format_args!("{own}/{name}"))?,
+        };
         let above = folder::open_above(path(format_args!("{above}/"))?.as_c_str())?;
         let opened = folder::open_within(above, below.as_c_str(), flags);
         file::close(above);
@@ -175,9 +183,9 @@ pub(crate) fn user_in(name: &str) -> Option<u32> {
 /// True if that number means one user. In a user namespace that does not map all, the unmapped users share one.
 pub(crate) fn is_one_user(uid: u32) -> bool {
     let maps_all = || {
-        // The first line: the first user here, and outside, and how many.
+        // The first line: the first user here, and outside, and how many. A namespace that maps nobody has no line.
         let line = numbers_in(c"/proc/self/uid_map");
-        line.is_none_or(|[.., count]| count.is_none_or(|n| n >= u32::MAX.into()))
+        line.is_none_or(|[.., count]| count.is_some_and(|n| n >= u32::MAX.into()))
     };
     uid != shared_number() || maps_all()
 }
