@@ -53,7 +53,7 @@ def reasons(program, mode, index, native, log):
     told = {
         "again": all(may_tell_again(past, one) for one in connections)
         and (has_edges_more(past, *answers) or tells_in_two(past, answers, later_wait(program, index, log))),
-        "merged": is_merged(past, index, answers, log),
+        "merged": is_merged(past, connections, answers, log),
         "picked": past.here.get("max") and one_each(answers),
         "nested": is_nested(past, *answers),
         "short": returned and is_part(past.here, answers),
@@ -186,15 +186,16 @@ def may_tell_again(past, connection):
     return past.has_returned(connection) or past.has_ended(connection) or past.may_be_moving(connection)
 
 
-def is_merged(past, index, answers, log):
-    """Tells whether the set reported the same before, and since then only this set was asked."""
+def is_merged(past, connections, answers, log):
+    """Tells whether the set reported the same before, and no step but waits touched its connections since then."""
     this = past.here.get("e")
     told = [number for number, step in enumerate(past.before) if step.name == "epoll_wait" and step.get("e") == this and log[number] != "busy"]
     if not told:
         return False
     since = past.before[ended_at(told[-1], log[told[-1]]) + 1:]
-    asked_alone = all(step.name == "epoll_wait" for step in since)
-    return asked_alone and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[told[-1]])
+    touched = [step for connection in connections for step in past.touching(connection, since)]
+    only_waited = all(step.name == "epoll_wait" for step in touched)
+    return only_waited and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[told[-1]])
 
 
 def is_part(step, answers):
