@@ -16,7 +16,7 @@ PATTERNS = [
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
     ("streamed-after-the-peer-closed", r"aio .*", r"0 .*", "EOPNOTSUPP"),
     ("streamed-after-the-peer-closed", r"send .*", "EPIPE", "ECONNRESET", "printed"),
-    ("streamed-after-the-peer-closed", r"(recv|drain) .*", r"0.*", "ECONNRESET", "printed"),
+    ("streamed-after-the-peer-closed", r"(recv|drain) .*", r"0.*", "ECONNRESET|EPIPE", "printed"),
     ("streamed-after-the-peer-closed", r"(poll|epoll_wait) .*", r".*hup.*", r".*err.*", "printed"),
     ("edges-in-one", r"epoll_wait .*", r".*", r".*", "merged"),
     ("one-of-several-events", r"epoll_wait .*", r".*", r".*", "picked"),
