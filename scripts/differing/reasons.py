@@ -20,7 +20,7 @@
     killed   a process was killed before it followed its peer back to TCP
     taken    a process passed the connection, and a process took it
     room     a send of many bytes waited for room, which makes edges of EPOLLOUT
-    acked    an end has shut its sending direction down, and the kernel makes one more edge of EPOLLOUT
+    acked    an end has shut its sending direction down, and the kernel makes one more edge
     stopped  the process of a blocked receive was stopped and went on
     shutkilled  a process that had shut both directions down was killed
     detached  `sanctl detach` was asked for a connection, and an end of it is gone or shut both directions down
@@ -74,7 +74,9 @@ def reasons(program, mode, index, native, log):
         "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "naps", 1),
         "taken": any(step.name == "take" for one in connections for step in past.touching(one)),
         "room": has_edges_more(past, *answers) and only_room(*answers) and any(past.sends_much(one) for one in connections),
-        "acked": has_edges_more(past, *reversed(answers)) and only_room(*reversed(answers)) and any(past.shut_sending(one) for one in connections),
+        "acked": has_edges_more(past, *reversed(answers))
+        and (shut_both or only_room(*reversed(answers)))
+        and any(past.shut_sending(one) for one in connections),
         "stopped": bool(ENDED_BY.search(answers[0])) and ended_by[0].get("sig") == "CONT",
         "shutkilled": past.has_killed() and shut_both,
         "detached": any(past.was_detached(one) and (past.shut(one, both=True) or past.has_killed()) for one in connections),
