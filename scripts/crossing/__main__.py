@@ -18,7 +18,8 @@ import recipes
 import served
 from processes import Failure, Stage
 
-HANG = 600
+# How long (s) all connections of one run may take: so long, and so much more for each on a busy machine.
+HANG, HANG_EACH = 600, 0.1
 SHORT, USUAL = 40, 1000
 # Exchanges over a connection: the ends look for each other after some thirty, and then coins need some more.
 ROUNDS, BESIDE = 400, 8
@@ -136,7 +137,7 @@ class Cross:
         before = {name: self.moved(log) for name, log in self.logs.items()}
         asking = [self.ask(one, first, stream) for one in [path, *others]]
         for process, _ in asking:
-            deadline = time.monotonic() + HANG
+            deadline = time.monotonic() + HANG + HANG_EACH * self.connections
             while not self.stage.ended(process):
                 if time.monotonic() > deadline:
                     raise Failure(f"{path.name}: {process.line} hangs: {self.stage.output(process)}")
