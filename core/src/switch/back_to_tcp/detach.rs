@@ -58,15 +58,15 @@ impl WaitForRoom {
 }
 
 /// Waits for the room that an end which half left needs to leave. It does not wait for a peer that sends in its stead,
-/// nor in a signal handler that interrupted its own thread's send.
+/// nor in a signal handler that interrupted its own thread's send. It waits until then (clock, ns) at most.
 pub(super) fn finish_leaving(
     socket: &Socket,
     stream: &Stream,
     anchor: Fd,
     why: Reason,
-    wait: WaitForRoom,
+    until: u64,
 ) {
-    let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
+    let e = stream.endpoint;
     let is_interrupted = || e.send.lock.is_held_by_caller();
     let waits_for_room = || returning::is_half_left(stream) && !returning::is_stood_in_for(stream);
     while waits_for_room() && !is_interrupted() && time::now() < until {

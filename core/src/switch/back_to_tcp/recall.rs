@@ -39,9 +39,9 @@ fn return_after_recall(
     stream: &Stream,
     anchor: Fd,
     why: Reason,
-    wait: WaitForRoom,
+    until: u64,
 ) -> bool {
-    finish_leaving(socket, stream, anchor, why, wait);
+    finish_leaving(socket, stream, anchor, why, until);
     return_anchor(socket, stream, anchor, why)
 }
 
@@ -67,17 +67,19 @@ fn await_end(stream: &Stream, anchor: Fd) {
 }
 
 /// Brings a connection back to TCP for a program that cannot read from the segment. False if it has to stay. The socket
-/// need not be in this process's books. `anchor` is the socket under any number.
+/// need not be in this process's books. `anchor` is the socket under any number. `began`: when the program's call began to
+/// bring connections back (clock, ns). All of them together have the time that one has, so that peers which do not read
+/// hold the call up no longer the more they are.
 pub(in crate::switch) fn bring_back(
     socket: &Socket,
     stream: &Stream,
     anchor: Fd,
     why: Reason,
-    wait: WaitForRoom,
+    (wait, began): (WaitForRoom, u64),
 ) -> bool {
     let stream = &stream.over(anchor);
     let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
-    let until = time::now().saturating_add(longest.max(wait.time()));
+    let until = |time: u64| began.saturating_add(time);
     let mut pause = FIRST_PAUSE;
     loop {
         if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
@@ -85,7 +87,7 @@ pub(in crate::switch) fn bring_back(
         }
         if recall_unread(socket, stream, why)
             && take_answer(stream)
-            && return_after_recall(socket, stream, anchor, why, wait)
+            && return_after_recall(socket, stream, anchor, why, until(wait.time()))
         {
             await_end(stream, anchor);
             return link::deliver_all(stream);
@@ -93,7 +95,7 @@ pub(in crate::switch) fn bring_back(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !is_under_way(stream) || time::now() >= until {
+        if !is_under_way(stream) || time::now() >= until(longest.max(wait.time())) {
             return false;
         }
         time::sleep(pause);

@@ -16,7 +16,7 @@ use crate::switch::socket::unpublished;
 use crate::sys::lock::FamilyLock;
 use crate::sys::lock_order::LockRank;
 use crate::sys::process::{is_borrowed, owner};
-use crate::sys::{file, hidden, sockets_of, user, Fd};
+use crate::sys::{file, hidden, sockets_of, time, user, Fd};
 use smallvec::SmallVec;
 
 /// Before descriptors go to a process that may not load this library: true if that may use them. False: what
@@ -49,13 +49,10 @@ fn bring_each_back(fds: &[Fd], why: Reason, wait: WaitForRoom, nonblocking: Wait
         return true;
     }
     let lent = recall_all(found.iter().map(|(socket, fd)| (socket, *fd)), why);
+    let began = time::now();
     let wait_for = |socket: &Pinned| {
         let blocks = socket.stream().is_none_or(|stream| !stream.endpoint.has(flag::NONBLOCK));
-        if blocks {
-            wait
-        } else {
-            nonblocking
-        }
+        (if blocks { wait } else { nonblocking }, began)
     };
     // Each of them: all have stopped reading.
     let given = found
@@ -157,8 +154,9 @@ fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
     let connections =
         || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.phase() != phase::LISTENER);
     let lent = recall_all(connections().map(|socket| (socket, socket.anchor())), why);
+    let began = time::now();
     for socket in connections() {
-        bring_back(socket, socket.anchor(), why, wait);
+        bring_back(socket, socket.anchor(), why, (wait, began));
     }
     ours.follow();
     let returned = ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor()));
@@ -203,8 +201,8 @@ impl Ours {
     }
 }
 
-/// Brings a connection back to TCP for a program that cannot read from the segment.
-pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
+/// Brings a connection back to TCP for a program that cannot read from the segment. See [`recall::bring_back`].
+pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: (WaitForRoom, u64)) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };

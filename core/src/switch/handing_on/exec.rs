@@ -74,10 +74,12 @@ pub fn before_exec(way: ExecWay) -> Exec {
     }
     let found = Found::of(&ours, &inherited);
     let lent = recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
-    let until = time::now() + substitute::HOLDERS_TIMEOUT;
+    let began = time::now();
+    let until = began + substitute::HOLDERS_TIMEOUT;
     for one in &found {
+        let wait = (WaitForRoom::Moment, began);
         let stays = !exec.is_seen_to(one.here)
-            && !bring_back(one.socket, one.here, Reason::HandedOver, WaitForRoom::Moment);
+            && !bring_back(one.socket, one.here, Reason::HandedOver, wait);
         if stays && !(becomes_it && exec.replace(one, &found, until)) {
             exec.keep_back(one, &found, way);
             if let Some(stream) = one.socket.stream().filter(|_| becomes_it) {
