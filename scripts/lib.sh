@@ -70,6 +70,8 @@ build_release() {
 # rdma-core's headers build everything else.
 build_verbs() {
     find_rust
+    pkg-config --exists libibverbs librdmacm 2>/dev/null ||
+        fail "rdma-core's headers are missing, or pkg-config: run scripts/install --rdma"
     say "building libsanshim_verbs.so"
     (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
