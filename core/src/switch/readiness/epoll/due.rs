@@ -219,21 +219,13 @@ impl Registration {
         let Some(stream) = self.socket.stream() else { return false };
         returning::is_due(&stream)
             || ends::hears_no_end(&stream)
+            // Nobody rings for the death of the process that controls the link.
             || link::longest_nap(&stream).is_some()
     }
 
-    /// True if the set must look at the registration however idle it is.
+    /// True if the set must look at the registration however idle it is: it cannot rely on a ring, and only hot registrations
+    /// limit its sleep.
     pub(super) fn stays_hot(&self) -> bool {
-        if self.is_undisturbed() {
-            return false;
-        }
-        self.is_held_up()
-            || self.socket.stream().is_some_and(|stream| {
-                returning::is_half_left(&stream)
-                    || behind::may_be(&stream)
-                    || user_timeout::left(&stream).is_some()
-                    // Nobody rings for the death of the process that controls the link.
-                    || link::longest_nap(&stream).is_some()
-            })
+        self.longest_nap().is_some()
     }
 }
