@@ -164,6 +164,31 @@ MIXED_CASE(cat_after_a_close_shares_for_a_moment) {
   cat_after_the_end(MUCH, true, false);
 }
 
+/* Its parent keeps the connection, and reads what `cat` did not get: no byte is lost, and none comes twice. */
+MIXED_CASE(cat_after_a_close_shares_for_good) {
+  struct pair p = open_pair(V4);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  exercise(p.client, p.server);
+  send_pattern(p.server, 0, MUCH);
+  SYS(close(p.server));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    /* It complains of the reset. */
+    SYS(close(2));
+    become_cat(p.client, output[1]);
+  }
+  SYS(close(output[1]));
+  static uint8_t bytes[MUCH + 1];
+  size_t got = 0;
+  for (ssize_t n; (n = SYS(read(output[0], bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  SYS(waitpid(pid, NULL, 0));
+  for (ssize_t n; (n = SYS(read(p.client, bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  EQ(got, MUCH);
+  check_pattern(bytes, 0, got);
+  SYS(close(p.client)), SYS(close(output[0]));
+}
+
 /* A connection that nobody accepted yet. */
 CASE(cat_of_a_connection_that_is_not_accepted) {
   union address target;

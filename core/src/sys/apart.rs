@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 /// connections.
 const MOST: usize = 128;
 
-/// Runs `work` in a process that no process waits for, and that keeps no descriptor but `keep`. It is no child of this
+/// Runs `work` in a process that no process waits for, and that keeps no descriptor but those of `keep`. It is no child of this
 /// one, so no wait of the program's tells of it. It holds all signals back. Its memory is a copy.
 ///
 /// `work` must not allocate, and take no lock of this process's alone: another thread may have held it.
@@ -16,7 +16,7 @@ const MOST: usize = 128;
 /// # Errors
 ///
 /// The kernel's where there is no room for another process; EAGAIN where there are as many as may be.
-pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
+pub(crate) fn run(keep: &[Fd], work: impl FnOnce()) -> Result<()> {
     let place = claim()?;
     match clone().inspect_err(|_| place.store(0, SeqCst))? {
         0 => {
@@ -91,11 +91,15 @@ fn hold_all_signals() {
 }
 
 /// A pipe of the program's would stay open through the copy.
-fn close_all_but(keep: Fd) {
-    if keep > 0 {
-        let _ = call!(close_range, 0, keep - 1, 0);
+fn close_all_but(keep: &[Fd]) {
+    let mut from = 0;
+    while let Some(next) = keep.iter().copied().filter(|fd| *fd >= from).min() {
+        if next > from {
+            let _ = call!(close_range, from, next - 1, 0);
+        }
+        from = next + 1;
     }
-    let _ = call!(close_range, keep + 1, u32::MAX, 0);
+    let _ = call!(close_range, from, u32::MAX, 0);
 }
 
 fn exit() -> ! {
@@ -116,18 +120,25 @@ mod tests {
     fn it_works_apart_and_is_nobodys_child() {
         let _alone = ALONE.lock();
         let (read_end, write_end) = pipe::pipe().unwrap();
-        run(write_end, || {
-            let byte = [7u8];
-            let _ = call!(write, write_end, byte.as_ptr() as usize, 1);
+        let (other_read_end, other_write_end) = pipe::pipe().unwrap();
+        // In no order.
+        run(&[other_write_end, write_end], || {
+            for (end, byte) in [(write_end, 7u8), (other_write_end, 9)] {
+                let _ = call!(write, end, &byte as *const u8 as usize, 1);
+            }
         })
         .unwrap();
-        file::close(write_end);
-        let mut byte = 0u8;
-        assert_eq!(file::read(read_end, &mut byte, 1), Ok(1));
-        assert_eq!(byte, 7);
-        // It is gone, and kept nothing open.
-        assert_eq!(file::read(read_end, &mut byte, 1), Ok(0));
-        file::close(read_end);
+        for (read_end, write_end, sent) in
+            [(read_end, write_end, 7), (other_read_end, other_write_end, 9)]
+        {
+            file::close(write_end);
+            let mut byte = 0u8;
+            assert_eq!(file::read(read_end, &mut byte, 1), Ok(1));
+            assert_eq!(byte, sent);
+            // It is gone, and kept nothing open.
+            assert_eq!(file::read(read_end, &mut byte, 1), Ok(0));
+            file::close(read_end);
+        }
     }
 
     #[test]
@@ -136,7 +147,7 @@ mod tests {
         let (told, tells) = pipe::pipe().unwrap();
         // Each process says its number, and lasts until the test ends it.
         let start = || {
-            run(tells, || {
+            run(&[tells], || {
                 let pid = process::pid().to_ne_bytes();
                 let _ = call!(write, tells, pid.as_ptr() as usize, pid.len());
                 loop {

@@ -45,8 +45,8 @@ fn return_after_recall(
     return_anchor(socket, stream, anchor, why)
 }
 
-/// How long (ns), with pauses, this end tries again at least where something is under way.
-const LONGEST_PAUSE: u64 = 200_000_000;
+/// How long (ns), with pauses, this end tries again at least where something is under way. exec waits no longer.
+const LONGEST_PAUSE: u64 = 5_000_000;
 /// The same time where the peer has to answer.
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 /// The first of the pauses (ns), and the longest that they grow to: a peer that never answers makes no work.
@@ -57,10 +57,9 @@ const LAST_PAUSE: u64 = 100_000_000;
 const END_TIMEOUT: u64 = 5_000_000;
 const END_NAP: u64 = 20_000;
 
-/// Waits until the kernel knows the end of the stream. The program could learn of that end here, and from now on only
-/// the kernel tells it.
-fn await_end(stream: &Stream, anchor: Fd) {
-    let until = time::now() + END_TIMEOUT;
+/// Waits until the kernel knows the end of the stream, or until then (clock, ns). The program could learn of that end
+/// here, and from now on only the kernel tells it.
+fn await_end(stream: &Stream, anchor: Fd, until: u64) {
     while stream.is_finished() && !net::is_ended_by_peer(anchor) && time::now() < until {
         time::sleep(END_NAP);
     }
@@ -89,7 +88,9 @@ pub(in crate::switch) fn bring_back(
             && take_answer(stream)
             && return_after_recall(socket, stream, anchor, why, until(wait.time()))
         {
-            await_end(stream, anchor);
+            // Connections of a call that does not wait share this time, too.
+            let from = time::now().min(until(wait.time()));
+            await_end(stream, anchor, from + END_TIMEOUT);
             return link::deliver_all(stream);
         }
         if leave_ended(stream, anchor, why) {

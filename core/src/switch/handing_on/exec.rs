@@ -75,12 +75,11 @@ pub fn before_exec(way: ExecWay) -> Exec {
     let found = Found::of(&ours, &inherited);
     let lent = recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
     let began = time::now();
-    let until = began + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let wait = (WaitForRoom::Moment, began);
         let stays = !exec.is_seen_to(one.here)
             && !bring_back(one.socket, one.here, Reason::HandedOver, wait);
-        if stays && !(becomes_it && exec.replace(one, &found, until)) {
+        if stays && !(becomes_it && exec.replace(one, &found)) {
             exec.keep_back(one, &found, way);
             if let Some(stream) = one.socket.stream().filter(|_| becomes_it) {
                 detach::look_after_to_the_end(one.socket, &stream);
@@ -96,7 +95,7 @@ pub fn before_exec(way: ExecWay) -> Exec {
         let has_lost = |stream: Stream| substitute::look_for_loss(one.here, &stream);
         let is_kept_whole = exec.is_seen_to(one.here)
             || !one.socket.stream().is_some_and(has_lost)
-            || (becomes_it && exec.replace(one, &found, until));
+            || (becomes_it && exec.replace(one, &found));
         if !is_kept_whole {
             exec.keep_back(one, &found, way);
         }
@@ -166,9 +165,9 @@ impl Exec {
     }
 
     /// Puts the end of a connection that brings what is unread where the new image has this one.
-    fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
+    fn replace(&mut self, one: &Found, all: &[Found]) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
-        let Ok(end) = substitute::in_place_of(one.here, &stream, until) else { return false };
+        let Ok(end) = substitute::in_place_of(one.here, &stream) else { return false };
         for number in one.numbers(all) {
             if let Some(before) = self.put(end, number) {
                 let _ = file::set_close_on_exec(before, true);
