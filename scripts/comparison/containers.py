@@ -1,6 +1,7 @@
 """Measures redis in a container. Its client is in the same pod, in another container on a bridge, or on another
 network, from which the host's published port leads to the server. Each container has a network and a /dev/shm of its
-own. The containers share one folder, as a Docker volume."""
+own. The containers share one folder, as a Docker volume. One row has no container, to compare with. A run is long, because
+connections between network namespaces move only after the proof that both ends belong together."""
 
 import os
 import pathlib
@@ -14,6 +15,8 @@ from processes import HANG, Failure, free_port
 SERVER, NEIGHBOUR, BRIDGE = "10.77.0.2", "10.77.0.3", "10.77.0.1"
 CLIENT, GATEWAY, PUBLISHED = "10.1.0.2", "10.1.0.1", 6380
 CLIENTS = 50
+# A measurement is so many times as long as others.
+LONGER = 4
 OWN_MEMORY = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
 # This command begins a container's programs.
 INSIDE = ["unshare", "--mount", "sh", "-c", OWN_MEMORY, "sh"]
@@ -75,7 +78,7 @@ def measure(stage, transport, seconds, place, is_met=True):
     """Measures one place of the client. `is_met`: the server runs under the library, too."""
     if transport == "unix":
         # The Unix socket lies in a volume: it does not matter in which networks its ends are.
-        return redis.measure(stage, transport, seconds, "get", CLIENTS, 1)
+        return without_container(stage, transport, seconds)
     # The name is short, because the folder of a configuration has at most 33 bytes.
     volume = stage.folder / "v"
     volume.mkdir(exist_ok=True)
@@ -93,10 +96,14 @@ def measure(stage, transport, seconds, place, is_met=True):
     stage.finish(stage.start(transport, [*begin, "redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
     arguments = [*where, "-t", "get", "-c", str(CLIENTS)]
     key = (transport, place, is_met)
-    figure = redis.run_for(seconds, key, stage, transport, server, arguments, CLIENTS if is_met else 0, begin)
+    figure = redis.run_for(LONGER * seconds, key, stage, transport, server, arguments, CLIENTS if is_met else 0, begin)
     for process in (server, *containers.processes):
         stage.end(process)
     return figure
+
+
+def without_container(stage, transport, seconds):
+    return redis.measure(stage, transport, LONGER * seconds, "get", CLIENTS, 1)
 
 
 def lacking():
@@ -105,6 +112,15 @@ def lacking():
 
 
 def cases():
+    yield Case(
+        "containers",
+        f"redis GET, {CLIENTS} connections, no container",
+        "requests/s",
+        f"redis-benchmark -t get -c {CLIENTS}",
+        without_container,
+        unix=True,
+        sockmap=False,
+    )
     for place, label in PLACES.items():
         yield Case(
             "containers",
