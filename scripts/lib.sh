@@ -74,6 +74,7 @@ build_verbs() {
         fail "rdma-core's headers are missing, or pkg-config: run scripts/install --rdma"
     say "building libsanshim_verbs.so"
     (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
+    mkdir -p "$target/release"
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
 }
 
