@@ -36,6 +36,7 @@ PATTERNS = [
     ("replaced-at-exec", r"(poll|epoll_wait) .*", r".*(err|hup).*", r".*", "exec"),
     ("replaced-at-exec", r"(recv|drain) .*", "ECONNRESET", r"0.*", "exec"),
     ("replaced-at-exec", r"send .*", r"ECONNRESET|EPIPE", r"\d+.*", "exec"),
+    ("waits-before-an-image", r"(spawn|exec) .*", "0", r"blocked; .*: 0"),
     ("more-is-not-held", r".*", r"blocked; .*", r"blocked; .*", "more"),
     ("more-is-not-held", r"send .*", r"\d+.*", "EPIPE|ECONNRESET", "more"),
     ("part-at-a-return", r"recv .*", r"\d+.*", r"\d+.*", "short"),

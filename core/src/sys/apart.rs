@@ -1,5 +1,6 @@
 //! A process apart, for work that must not hold up the program and must outlive it: what a close has left to send.
 
+use super::process::SignalsHeld;
 use super::{call, file, process, thread, Errno, Fd, Result};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
@@ -8,24 +9,26 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 /// connections.
 const MOST: usize = 128;
 
-/// Runs `work` in a process that no process waits for, and that keeps no descriptor but those of `keep`. It is no child of this
-/// one, so no wait of the program's tells of it. It holds all signals back. Its memory is a copy.
+/// Runs `work` in a process that no process waits for, and that keeps no descriptor but `keep`. It is no child of this
+/// one, so no wait of the program's tells of it, unless the program is PID 1 or adopts orphans. It holds all signals back. Its memory is a copy.
 ///
 /// `work` must not allocate, and take no lock of this process's alone: another thread may have held it.
 ///
 /// # Errors
 ///
 /// The kernel's where there is no room for another process; EAGAIN where there are as many as may be.
-pub(crate) fn run(keep: &[Fd], work: impl FnOnce()) -> Result<()> {
+pub(crate) fn run(keep: Fd, work: impl FnOnce()) -> Result<()> {
     let place = claim()?;
+    // No handler of the program runs in a copy.
+    let _held = SignalsHeld::new();
     match clone().inspect_err(|_| place.store(0, SeqCst))? {
         0 => {
+            // The caller may count on its descriptors being the only ones when it goes on.
+            close_all_but(keep);
             // Its child does the work: once this process is over, the child belongs to nobody here.
             match clone() {
                 Ok(0) => {
                     thread::forget_tid();
-                    hold_all_signals();
-                    close_all_but(keep);
                     work();
                     place.store(0, SeqCst);
                 }
@@ -85,21 +88,12 @@ fn clone() -> Result<usize> {
     call!(clone, 0, 0, 0, 0, 0)
 }
 
-fn hold_all_signals() {
-    let all = u64::MAX;
-    let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &all as *const u64 as usize, 0, 8);
-}
-
 /// A pipe of the program's would stay open through the copy.
-fn close_all_but(keep: &[Fd]) {
-    let mut from = 0;
-    while let Some(next) = keep.iter().copied().filter(|fd| *fd >= from).min() {
-        if next > from {
-            let _ = call!(close_range, from, next - 1, 0);
-        }
-        from = next + 1;
+fn close_all_but(keep: Fd) {
+    if keep > 0 {
+        let _ = call!(close_range, 0, keep - 1, 0);
     }
-    let _ = call!(close_range, from, u32::MAX, 0);
+    let _ = call!(close_range, keep + 1, u32::MAX, 0);
 }
 
 fn exit() -> ! {
@@ -120,25 +114,18 @@ mod tests {
     fn it_works_apart_and_is_nobodys_child() {
         let _alone = ALONE.lock();
         let (read_end, write_end) = pipe::pipe().unwrap();
-        let (other_read_end, other_write_end) = pipe::pipe().unwrap();
-        // In no order.
-        run(&[other_write_end, write_end], || {
-            for (end, byte) in [(write_end, 7u8), (other_write_end, 9)] {
-                let _ = call!(write, end, &byte as *const u8 as usize, 1);
-            }
+        run(write_end, || {
+            let byte = [7u8];
+            let _ = call!(write, write_end, byte.as_ptr() as usize, 1);
         })
         .unwrap();
-        for (read_end, write_end, sent) in
-            [(read_end, write_end, 7), (other_read_end, other_write_end, 9)]
-        {
-            file::close(write_end);
-            let mut byte = 0u8;
-            assert_eq!(file::read(read_end, &mut byte, 1), Ok(1));
-            assert_eq!(byte, sent);
-            // It is gone, and kept nothing open.
-            assert_eq!(file::read(read_end, &mut byte, 1), Ok(0));
-            file::close(read_end);
-        }
+        file::close(write_end);
+        let mut byte = 0u8;
+        assert_eq!(file::read(read_end, &mut byte, 1), Ok(1));
+        assert_eq!(byte, 7);
+        // It is gone, and kept nothing open.
+        assert_eq!(file::read(read_end, &mut byte, 1), Ok(0));
+        file::close(read_end);
     }
 
     #[test]
@@ -147,7 +134,7 @@ mod tests {
         let (told, tells) = pipe::pipe().unwrap();
         // Each process says its number, and lasts until the test ends it.
         let start = || {
-            run(&[tells], || {
+            run(tells, || {
                 let pid = process::pid().to_ne_bytes();
                 let _ = call!(write, tells, pid.as_ptr() as usize, pid.len());
                 loop {

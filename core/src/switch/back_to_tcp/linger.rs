@@ -27,7 +27,7 @@ pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     let anchor = socket.anchor();
     // The other process goes on with this end's state.
     memory::note_fork();
-    let started = apart::run(&[anchor], || {
+    let started = apart::run(anchor, || {
         let started = time::now();
         let most = || match returning::is_stood_in_for(stream) {
             true => LONGEST_STAND_IN,

@@ -45,8 +45,8 @@ fn return_after_recall(
     return_anchor(socket, stream, anchor, why)
 }
 
-/// How long (ns), with pauses, this end tries again at least where something is under way. exec waits no longer.
-const LONGEST_PAUSE: u64 = 5_000_000;
+/// How long (ns), with pauses, this end tries again at least where something is under way.
+const LONGEST_PAUSE: u64 = 200_000_000;
 /// The same time where the peer has to answer.
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 /// The first of the pauses (ns), and the longest that they grow to: a peer that never answers makes no work.

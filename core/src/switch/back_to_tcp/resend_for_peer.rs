@@ -25,9 +25,8 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 /// How long (ns) this end leaves the resend to the peers. Peers that sleep on the connection need less. After that this
 /// end sends in their stead, and a peer that is killed later need not send any more.
 const MOMENT: u64 = 2_000_000;
-/// How long (ns) this end tries again where the sender is in the middle of something, or the kernel has no room: exec
-/// waits for that. The peer sends what is left then.
-const ATTEMPTS_END: u64 = 5_000_000;
+/// How long (ns) this end tries again where the sender is in the middle of something, or the kernel has no room.
+const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
 /// The peers' sockets. This process has them until what it recalls is sent. So a peer that is killed meanwhile leaves

@@ -39,9 +39,21 @@ pub struct StandIn {
     pub is_inherited: bool,
 }
 
+/// The end of another connection, which the new image gets in the place of one.
+#[derive(Clone, Copy)]
+struct InPlace {
+    end: Fd,
+    /// Where the image has it.
+    number: Fd,
+    /// The connection that had this number stays open beyond the exec.
+    is_kept: bool,
+}
+
 /// What [`before_exec`] changed, to be put back if the exec fails.
 #[derive(Default)]
 pub struct Exec {
+    /// To be put in the place of connections when all else is done: until then their numbers are needed.
+    in_place: SmallVec<[InPlace; 4]>,
     /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
     kept_back: SmallVec<[(Fd, Fd); 16]>,
     /// Descriptors that refer to the end of another connection, and what they referred to.
@@ -75,11 +87,12 @@ pub fn before_exec(way: ExecWay) -> Exec {
     let found = Found::of(&ours, &inherited);
     let lent = recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
     let began = time::now();
+    let until = began + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let wait = (WaitForRoom::Moment, began);
         let stays = !exec.is_seen_to(one.here)
             && !bring_back(one.socket, one.here, Reason::HandedOver, wait);
-        if stays && !(becomes_it && exec.replace(one, &found)) {
+        if stays && !(becomes_it && exec.replace(one, &found, until)) {
             exec.keep_back(one, &found, way);
             if let Some(stream) = one.socket.stream().filter(|_| becomes_it) {
                 detach::look_after_to_the_end(one.socket, &stream);
@@ -95,11 +108,12 @@ pub fn before_exec(way: ExecWay) -> Exec {
         let has_lost = |stream: Stream| substitute::look_for_loss(one.here, &stream);
         let is_kept_whole = exec.is_seen_to(one.here)
             || !one.socket.stream().is_some_and(has_lost)
-            || (becomes_it && exec.replace(one, &found));
+            || (becomes_it && exec.replace(one, &found, until));
         if !is_kept_whole {
             exec.keep_back(one, &found, way);
         }
     }
+    exec.put_in_place();
     exec
 }
 
@@ -159,34 +173,39 @@ impl Exec {
     }
 
     fn is_seen_to(&self, fd: Fd) -> bool {
-        let mut stood_in_for = self.stand_ins.iter().map(|one| one.number);
-        let mut here = self.replaced.iter().chain(&self.kept_back);
-        here.any(|(number, _)| *number == fd) || stood_in_for.any(|number| number == fd)
+        let stood_in_for = self.stand_ins.iter().map(|one| one.number);
+        let replaced = self.in_place.iter().map(|one| one.number);
+        let kept_back = self.kept_back.iter().map(|(number, _)| *number);
+        stood_in_for.chain(replaced).chain(kept_back).any(|number| number == fd)
     }
 
     /// Puts the end of a connection that brings what is unread where the new image has this one.
-    fn replace(&mut self, one: &Found, all: &[Found]) -> bool {
+    fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
-        let Ok(end) = substitute::in_place_of(one.here, &stream) else { return false };
-        for number in one.numbers(all) {
-            if let Some(before) = self.put(end, number) {
-                let _ = file::set_close_on_exec(before, true);
-            }
-        }
-        file::close(end);
+        let Ok(end) = substitute::in_place_of(one.here, &stream, until) else { return false };
+        let in_place = |number| InPlace { end, number, is_kept: false };
+        self.in_place.extend(one.numbers(all).map(in_place));
         log::info!("fd {}: its peer is gone; another connection brings what it sent", one.here);
         true
     }
 
-    /// Puts the end of another connection at a number. Gives what that was; without room for a descriptor it is kept back.
-    fn put(&mut self, end: Fd, number: Fd) -> Option<Fd> {
-        let Ok(before) = file::duplicate_high(number) else {
-            self.close_on_exec(number);
-            return None;
-        };
-        let _ = file::put_at(end, number);
-        self.replaced.push((number, before));
-        Some(before)
+    /// Puts the ends of other connections at their numbers. Whoever looks at one of these numbers from now on finds that
+    /// end, and not the connection.
+    fn put_in_place(&mut self) {
+        let all = std::mem::take(&mut self.in_place);
+        for one in &all {
+            // Without room for a descriptor the image finds the number closed.
+            let Ok(before) = file::duplicate_high(one.number) else {
+                self.close_on_exec(one.number);
+                continue;
+            };
+            if !one.is_kept {
+                let _ = file::set_close_on_exec(before, true);
+            }
+            let _ = file::put_at(one.end, one.number);
+            self.replaced.push((one.number, before));
+        }
+        close_each(all.iter().map(|one| one.end));
     }
 
     /// Keeps a connection from the new image, which gets one that is over in its place where that can be made.
@@ -202,10 +221,8 @@ impl Exec {
             return;
         };
         if matches!(way, ExecWay::Exec) {
-            for number in one.numbers(all) {
-                self.put(end, number);
-            }
-            file::close(end);
+            let in_place = |number| InPlace { end, number, is_kept: true };
+            self.in_place.extend(one.numbers(all).map(in_place));
             return;
         }
         for number in one.numbers(all) {
@@ -249,10 +266,8 @@ impl Exec {
             let _ = file::put_at(*before, *number);
             file::close(*before);
         }
-        // Several numbers have one end.
-        let mut ends: SmallVec<[Fd; 4]> = self.stand_ins.iter().map(|one| one.end).collect();
-        ends.dedup();
-        ends.iter().chain(&self.holders).for_each(|fd| file::close(*fd));
+        close_each(self.stand_ins.iter().map(|one| one.end));
+        self.holders.iter().for_each(|fd| file::close(*fd));
         for (fd, holder) in &self.kept_back {
             file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {
@@ -264,6 +279,13 @@ impl Exec {
         }
         keep_after_all(&self.given_up_on_tcp);
     }
+}
+
+/// Closes these ends, of which several numbers in a row may have one.
+fn close_each(ends: impl Iterator<Item = Fd>) {
+    let mut ends: SmallVec<[Fd; 4]> = ends.collect();
+    ends.dedup();
+    ends.iter().for_each(|end| file::close(*end));
 }
 
 /// Before another image gets these descriptors. Where this process becomes the image, it gives up the connections that

@@ -4,14 +4,14 @@
 
 use crate::switch::anchor::options;
 use crate::switch::back_to_tcp::resend::AnchorWriter;
-use crate::switch::endpoint::{flag, memory};
+use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::{apart, file, net, poll, time, Errno, Fd, Result};
+use crate::sys::{file, net, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How long (ns) other processes have to close the connection: the parent of a child that was forked for it is about
 /// to.
-const HOLDERS_TIMEOUT: u64 = 200_000_000;
+pub(in crate::switch) const HOLDERS_TIMEOUT: u64 = 200_000_000;
 const NAP: u64 = 1_000_000;
 
 /// True if nobody is there who could send again, or go on sending, what is unread here.
@@ -32,61 +32,37 @@ pub(super) fn look_for_loss(anchor: Fd, stream: &Stream) -> bool {
 
 /// Makes such an end, in the place of `anchor`. The caller closes it. The bytes that it brings stay unread here.
 ///
-/// This does not wait for other processes that have the connection as well, and could read the same bytes. A process
-/// apart brings the bytes when they closed it. Where they keep it, that process resets the end.
-///
 /// # Errors
 ///
-/// EOPNOTSUPP if the peer is there; what the kernel says where there is no room for all of them, no socket, or no
-/// process.
-pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
-    if !is_over(anchor, stream) {
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and longer,
+/// which would read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
+pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
+    let e = stream.endpoint;
+    let is_over = || is_over(anchor, stream);
+    if !is_over() || !await_alone(stream, until) || !is_over() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let ours = net::local_address(anchor)?.ip();
     // A connection that was reset has no peer any more.
     let theirs = net::peer_address(anchor).map_or(ours, |peer| peer.ip());
     let [end, peer] = net::pair(ours, theirs)?;
-    // Nothing is allocated in a process apart.
-    let mut room = vec![0; net::unread(anchor).unwrap_or(0) as usize];
-    let brought = if is_alone(stream) {
-        bring_and_end(stream, anchor, [end, peer], &mut room)
-    } else {
-        memory::note_fork();
-        apart::run(&[anchor, end, peer], || {
-            let is_brought = await_alone(stream)
-                && bring_and_end(stream, anchor, [end, peer], &mut room).is_ok();
-            if !is_brought {
-                let _ = net::reset_at_close(peer);
-            }
-        })
-    };
+    let brought = bring(stream, anchor, peer);
+    if e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED) {
+        let _ = net::reset_at_close(peer);
+    }
     file::close(peer);
     if let Err(why) = brought {
         file::close(end);
         return Err(why);
     }
-    make_alike(anchor, end);
-    if stream.endpoint.has(flag::SEND_SHUT) {
-        let _ = net::shutdown(end, libc::SHUT_WR);
-    }
-    Ok(end)
-}
-
-/// Sends what is unread over `peer`, if there is room for all of it, and ends that as the connection did. `room`: for
-/// what the kernel has unread.
-fn bring_and_end(stream: &Stream, anchor: Fd, [end, peer]: [Fd; 2], room: &mut [u8]) -> Result<()> {
-    let e = stream.endpoint;
-    bring(stream, anchor, peer, room)?;
-    if e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED) {
-        let _ = net::reset_at_close(peer);
-    } else {
-        let _ = net::shutdown(peer, libc::SHUT_WR);
-    }
     if tells_of_broken_pipe(stream) {
         break_pipe(end);
     }
-    Ok(())
+    make_alike(anchor, end);
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(end, libc::SHUT_WR);
+    }
+    Ok(end)
 }
 
 /// Makes an end of a connection that is over, for a program that cannot get this one. The caller closes it. It tells a
@@ -128,14 +104,8 @@ fn make_alike(anchor: Fd, end: Fd) {
     options::copy(anchor, end);
 }
 
-fn is_alone(stream: &Stream) -> bool {
-    stream.endpoint.holders.load(SeqCst) == 1
-}
-
-/// False if others have the connection for longer than they may.
-fn await_alone(stream: &Stream) -> bool {
-    let until = time::now() + HOLDERS_TIMEOUT;
-    while !is_alone(stream) {
+fn await_alone(stream: &Stream, until: u64) -> bool {
+    while stream.endpoint.holders.load(SeqCst) != 1 {
         if time::now() > until {
             return false;
         }
@@ -144,13 +114,15 @@ fn await_alone(stream: &Stream) -> bool {
     true
 }
 
-fn bring(stream: &Stream, anchor: Fd, to: Fd, room: &mut [u8]) -> Result<()> {
+/// Sends what is unread over `to`, if there is room for all of it.
+fn bring(stream: &Stream, anchor: Fd, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
     let mut writer = AnchorWriter::new(to, 0);
     // The kernel's bytes came before the turn: their sender never came back.
-    if !room.is_empty() {
-        let seen = net::recv(anchor, room, libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
-        writer.put(&room[..seen]);
+    let mut before = vec![0u8; net::unread(anchor).unwrap_or(0) as usize];
+    if !before.is_empty() {
+        let seen = net::recv(anchor, &mut before, libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
+        writer.put(&before[..seen]);
     }
     let valid = stream.each_left(|bytes| writer.put(bytes));
     valid.map_err(|_| Errno(libc::ECONNRESET))?;
