@@ -211,22 +211,18 @@ static void executes_and_reads_late(int fd) {
   execl("/proc/self/exe", "images", "@reads_late", number, to, from, (char *)NULL);
   _exit(99);
 }
-static void fills_and_executes(int fd) {
+/* Sends as much as there is room for. Returns when the peer's image has begun. */
+static uint64_t fill_all(int fd) {
   put(fd, "ping"), get(fd, "pong");
-  uint64_t total = 0;
-  set_nonblocking(fd, true);
-  for (int pauses = 0; pauses < 60;) {
-    ssize_t n = send(fd, pattern(total), 100000, MSG_NOSIGNAL);
-    if (n > 0) {
-      total += (uint64_t)n, pauses = 0;
-    } else {
-      EQ(errno, EAGAIN);
-      sleep_ms(1), pauses++;
-    }
-  }
+  uint64_t total = fill(fd, 0);
   step_done(0);
-  char byte, count[32];
+  char byte;
   EQ(SYS(read(started[0], &byte, 1)), 1);
+  return total;
+}
+static void fills_and_executes(int fd) {
+  uint64_t total = fill_all(fd);
+  char count[32];
   SYS(fcntl(fd, F_SETFD, FD_CLOEXEC));
   snprintf(number, sizeof number, "%d", sent[1]);
   snprintf(count, sizeof count, "%llu", (unsigned long long)total);
@@ -247,6 +243,25 @@ static void run(const char *program, const char *argument, const char *second) {
     _exit(99);
   }
   end_child(pid);
+}
+/* While more is unread than the kernel has room for, a child with the connection executes something else. */
+static void fills_and_has_a_helper(int fd) {
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, 4608);
+  uint64_t total = fill_all(fd), with_rest = total + FURTHER;
+  inherit(fd);
+  run("/bin/true", NULL, NULL);
+  EQ(SYS(write(sent[1], &with_rest, sizeof with_rest)), sizeof with_rest);
+  send_pattern(fd, total, FURTHER);
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+}
+static void executes_with_little_room(int fd) {
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, 4096);
+  executes_and_reads_late(fd);
+}
+MIXED_CASE(a_helper_loses_nothing_that_waits_for_room) {
+  SYS(pipe(started)), SYS(pipe(sent));
+  run_processes(V4, fills_and_has_a_helper, executes_with_little_room);
 }
 MIXED_CASE(a_helper_does_not_disturb) {
   struct pair p = open_pair(V4);
