@@ -156,7 +156,7 @@ mod tests {
             let (kind, value) = event.encode();
             assert_eq!(Event::decode(kind, value), Some(event));
         }
-        for (kind, value) in [(0, 0), (16, 0), (1, 31), (1, u64::MAX), (3, 0), (10, 4)] {
+        for (kind, value) in [(0, 0), (16, 0), (1, 999), (1, u64::MAX), (3, 0), (10, 4)] {
             assert_eq!(Event::decode(kind, value), None, "{kind} {value}");
         }
     }
