@@ -205,7 +205,7 @@ fn others(unit: &Unit, found: &mut Vec<Finding>) {
     let limits = [
         (
             unit.on("PrivateNetwork").or(unit.last("NetworkNamespacePath")),
-            "has its own network: only connections inside it come to the SAN",
+            "has its own network: only connections inside it come to the SAN, unless the programs at both ends name one `folder`",
         ),
         (unit.on("PrivatePIDs"), "has its own process ids: sanctl shows it only from inside"),
         (unit.on("PrivateDevices"), "hides /dev/infiniband: no RDMA between hosts"),
