@@ -74,8 +74,9 @@ class Containers:
         }[place]
 
 
-def measure(stage, transport, seconds, place, is_met=True):
-    """Measures one place of the client. `is_met`: the server runs under the library, too."""
+def measure(stage, transport, seconds, place, is_met=True, has_folder=True):
+    """Measures one place of the client. `is_met`: the server runs under the library, too. `has_folder`: both ends have
+    the folder."""
     if transport == "unix":
         # The Unix socket lies in a volume: it does not matter in which networks its ends are.
         return without_container(stage, transport, seconds)
@@ -86,7 +87,7 @@ def measure(stage, transport, seconds, place, is_met=True):
     port = free_port()
     containers = Containers(stage, port)
     # A program that does not run under the library does not use this.
-    given = ["env", f"SANSHIM_FOLDER={volume}"]
+    given = ["env", f"SANSHIM_FOLDER={volume}"] if has_folder else []
     begin = [*given, *containers.server.inside, *INSIDE]
     options = ["--bind", "0.0.0.0", "--port", str(port), "--save", "", "--protected-mode", "no"]
     server = stage.start(transport if is_met else "tcp", [*begin, "redis-server", *options])
@@ -95,8 +96,9 @@ def measure(stage, transport, seconds, place, is_met=True):
     begin, where = [*given, *space.inside, *INSIDE], ["-h", address, "-p", str(port)]
     stage.finish(stage.start(transport, [*begin, "redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
     arguments = [*where, "-t", "get", "-c", str(CLIENTS)]
-    key = (transport, place, is_met)
-    figure = redis.run_for(LONGER * seconds, key, stage, transport, server, arguments, CLIENTS if is_met else 0, begin)
+    key = (transport, place, is_met, has_folder)
+    on_san = CLIENTS if is_met and has_folder else 0
+    figure = redis.run_for(LONGER * seconds, key, stage, transport, server, arguments, on_san, begin)
     for process in (server, *containers.processes):
         stage.end(process)
     return figure
@@ -131,13 +133,17 @@ def cases():
             unix=True,
             sockmap=False,
         )
-    yield Case(
-        "containers",
-        f"redis GET, {CLIENTS} connections, the server without the library",
-        "requests/s",
-        f"redis-benchmark -t get -c {CLIENTS}",
-        lambda *how: measure(*how, "bridge", is_met=False),
-        may_stay_on_tcp="its server does not run under the library",
-        again=True,
-        sockmap=False,
-    )
+    for label, reason, lacks in (
+        ("the server without the library", "its server does not run under the library", {"is_met": False}),
+        ("no folder", "its ends have no folder in which they could meet", {"has_folder": False}),
+    ):
+        yield Case(
+            "containers",
+            f"redis GET, {CLIENTS} connections, {label}",
+            "requests/s",
+            f"redis-benchmark -t get -c {CLIENTS}",
+            lambda *how, lacks=lacks: measure(*how, "bridge", **lacks),
+            may_stay_on_tcp=reason,
+            again=True,
+            sockmap=False,
+        )

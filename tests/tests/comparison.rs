@@ -210,9 +210,9 @@ fn a_browser_shows_every_plot_of_the_page() {
         "it needs something from elsewhere"
     );
     let plots = text.matches("<svg ").count();
-    // Fifteen programs, three plots each but latency's of three that copy; a distribution of each of their 43 cases that
+    // Fifteen programs, three plots each but latency's of three that copy; a distribution of each of their 44 cases that
     // has latencies; and the load over one connection and over 500.
-    assert_eq!(plots, 42 + 43 + 4);
+    assert_eq!(plots, 42 + 44 + 4);
     fs::write(&page, text.replace("</head>", &format!("{MEASURE}</head>")))
         .expect("the page that is measured");
     // A phone's width, which headless Chromium makes 500 at least, and a screen's.
