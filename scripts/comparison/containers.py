@@ -114,36 +114,29 @@ def lacking():
 
 
 def cases():
-    yield Case(
-        "containers",
-        f"redis GET, {CLIENTS} connections, no container",
-        "requests/s",
-        f"redis-benchmark -t get -c {CLIENTS}",
-        without_container,
-        unix=True,
-        sockmap=False,
-    )
+    def case(label, measure, **more):
+        return Case(
+            "containers",
+            f"redis GET, {CLIENTS} connections, {label}",
+            "requests/s",
+            f"redis-benchmark -t get -c {CLIENTS}",
+            measure,
+            sockmap=False,
+            **more,
+        )
+
+    yield case("no container", without_container, unix=True)
     for place, label in PLACES.items():
-        yield Case(
-            "containers",
-            f"redis GET, {CLIENTS} connections, {label}",
-            "requests/s",
-            f"redis-benchmark -t get -c {CLIENTS}",
-            lambda *how, place=place: measure(*how, place),
-            unix=True,
-            sockmap=False,
-        )
-    for label, reason, lacks in (
-        ("the server without the library", "its server does not run under the library", {"is_met": False}),
-        ("no folder", "its ends have no folder in which they could meet", {"has_folder": False}),
-    ):
-        yield Case(
-            "containers",
-            f"redis GET, {CLIENTS} connections, {label}",
-            "requests/s",
-            f"redis-benchmark -t get -c {CLIENTS}",
-            lambda *how, lacks=lacks: measure(*how, "bridge", **lacks),
-            may_stay_on_tcp=reason,
-            again=True,
-            sockmap=False,
-        )
+        yield case(label, lambda *how, place=place: measure(*how, place), unix=True)
+    yield case(
+        "the server without the library",
+        lambda *how: measure(*how, "bridge", is_met=False),
+        may_stay_on_tcp="its server does not run under the library",
+        again=True,
+    )
+    yield case(
+        "no folder",
+        lambda *how: measure(*how, "bridge", has_folder=False),
+        may_stay_on_tcp="its ends have no folder in which they could meet",
+        again=True,
+    )

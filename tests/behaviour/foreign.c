@@ -115,6 +115,11 @@ static void *await_end(void *fd) {
   expect_eof(*(int *)fd);
   return NULL;
 }
+/* Reads to the end, behind the `got` bytes that are there. Gives how many are there then. */
+static size_t read_rest(int fd, uint8_t *bytes, size_t got, size_t size) {
+  for (ssize_t n; (n = SYS(read(fd, bytes + got, size - got))) > 0;) got += (size_t)n;
+  return got;
+}
 static bool is_for_a_moment;
 /* What `cat`, without the library, reads of a connection whose peer sent so much that nobody read yet. */
 static void cat_after_the_end(size_t unread, bool closed, bool shared) {
@@ -140,8 +145,7 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
   if (is_for_a_moment) sleep_ms(20);
   if (!shared) SYS(close(p.client)), step_done(2);
   static uint8_t bytes[MUCH + 1];
-  size_t got = 0;
-  for (ssize_t n; (n = SYS(read(output[0], bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  size_t got = read_rest(output[0], bytes, 0, sizeof bytes);
   EQ(got, unread);
   check_pattern(bytes, 0, got);
   end_child(pid);
@@ -180,10 +184,9 @@ MIXED_CASE(cat_after_a_close_shares_for_good) {
   }
   SYS(close(output[1]));
   static uint8_t bytes[MUCH + 1];
-  size_t got = 0;
-  for (ssize_t n; (n = SYS(read(output[0], bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  size_t got = read_rest(output[0], bytes, 0, sizeof bytes);
   SYS(waitpid(pid, NULL, 0));
-  for (ssize_t n; (n = SYS(read(p.client, bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  got = read_rest(p.client, bytes, got, sizeof bytes);
   EQ(got, MUCH);
   check_pattern(bytes, 0, got);
   SYS(close(p.client)), SYS(close(output[0]));

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 const MOST: usize = 128;
 
 /// Runs `work` in a process that no process waits for, and that keeps no descriptor but `keep`. It is no child of this
-/// one, so no wait of the program's tells of it, unless the program is PID 1 or adopts orphans. It holds all signals back. Its memory is a copy.
+/// one, so no wait of the program's tells of it, unless the program is PID 1 or adopts orphans. It holds all signals
+/// back. Its memory is a copy.
 ///
 /// `work` must not allocate, and take no lock of this process's alone: another thread may have held it.
 ///

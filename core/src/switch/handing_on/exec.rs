@@ -189,8 +189,8 @@ impl Exec {
         true
     }
 
-    /// Puts the ends of other connections at their numbers. Whoever looks at one of these numbers from now on finds that
-    /// end, and not the connection.
+    /// Puts the ends of other connections at their numbers. From now on a look at one of these numbers finds that end, and
+    /// not the connection.
     fn put_in_place(&mut self) {
         let all = std::mem::take(&mut self.in_place);
         for one in &all {
