@@ -284,7 +284,7 @@ impl Sending<'_> {
     fn check(&self) -> ControlFlow<Outcome> {
         let (stream, sent) = (self.stream, self.sent);
         if goes_over_tcp(self.socket, stream) {
-            if let Some(e) = if sent == 0 { self.reset_behind_end() } else { None } {
+            if let Some(e) = (sent == 0).then(|| self.reset_behind_end()).flatten() {
                 return self.end(e);
             }
             // The kernel may find no room, and then an EPOLLOUT edge becomes due.
