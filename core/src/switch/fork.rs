@@ -18,7 +18,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
-use crate::sys::{process, sock_diag, thread, Fd};
+use crate::sys::{process, sock_diag, thread};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A fork under way: the structure is locked until it is over.
@@ -52,7 +52,7 @@ pub fn before_fork() -> Fork {
 
 /// Each socket of this process, once.
 fn each_shared(mut each: impl FnMut(&Socket)) {
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         if socket.anchor() == fd {
             each(&socket);
         }

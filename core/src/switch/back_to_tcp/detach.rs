@@ -98,7 +98,7 @@ pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) 
     let done = advance_alone(socket, stream, why);
     if stream.endpoint.has(flag::ONE_PROCESS) {
         // The other end may be in this process, whose only thread is about to wait for what that end has to send again.
-        table::each_socket(0, Fd::MAX - 1, |fd, other| {
+        table::each_socket(&mut |fd, other| {
             let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
             if !is_another || other.lane() == Lane::Tcp {
                 return;

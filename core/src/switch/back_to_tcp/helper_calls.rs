@@ -11,7 +11,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
-use crate::sys::{file, Fd, Result};
+use crate::sys::{file, Result};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -58,7 +58,7 @@ fn go_on_with_each(
 ) -> bool {
     let structure = Structure::lock();
     let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         if socket.anchor() == fd && is_one(&socket) {
             // The program may close its own descriptor meanwhile.
             found.push((socket, file::duplicate_high(fd).map(Descriptor::new)));

@@ -15,7 +15,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::traffic::is_eager;
 use crate::switch::socket::{phase, table, Socket};
 use crate::switch::stream::Stream;
-use crate::sys::{process, time, Fd};
+use crate::sys::{process, time};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The time (ns) between two sweeps. A connection that has not changed from one sweep to the next is idle.
@@ -60,7 +60,7 @@ fn sweep_if_due(now: u64) {
     }
     limits::check();
     ANY.store(false, Relaxed);
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         if socket.anchor() != fd {
             return;
         }

@@ -35,7 +35,7 @@ fn look() {
         return;
     }
     let mut grown = 0;
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         let stream = socket.stream().filter(|_| socket.anchor() == fd);
         grown += stream.map_or(0, |stream| stream.grown_bytes());
     });
@@ -46,7 +46,7 @@ fn look() {
     let (taken, most) = budget::of_memory();
     // Zero would say that nothing limits the memory.
     registry::set_budget(taken, most.map(|most| most.max(1)));
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         if !over.is_nothing() && socket.anchor() == fd {
             over = give_up(&socket, over);
         }

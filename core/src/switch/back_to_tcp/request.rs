@@ -7,7 +7,6 @@ use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::socket::phase;
 use crate::switch::socket::table;
-use crate::sys::Fd;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 static HEARD: AtomicU32 = AtomicU32::new(0);
@@ -25,7 +24,7 @@ pub(in crate::switch) fn check() {
 fn serve(made: u32) {
     HEARD.store(made, Relaxed);
     let mut unserved = false;
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         let statistics = socket.statistics();
         if socket.anchor() != fd || !statistics.is_asked_to_detach() {
             return;
@@ -42,7 +41,7 @@ fn serve(made: u32) {
         }
     });
     // Other ends in this process follow at once.
-    table::each_socket(0, Fd::MAX - 1, |_, socket| {
+    table::each_socket(&mut |_, socket| {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
             detach::look_after(&socket, &stream);
         }

@@ -63,7 +63,7 @@ fn forget_closed(fd: Fd) {
 /// Another descriptor of this process for the socket.
 fn other_descriptor(socket: &Pinned, than: Fd) -> Option<Fd> {
     let mut other = None;
-    table::each_socket(0, Fd::MAX - 1, |candidate, s| {
+    table::each_socket(&mut |candidate, s| {
         if candidate != than && std::ptr::eq(s.address(), socket.address()) {
             other = Some(candidate);
         }

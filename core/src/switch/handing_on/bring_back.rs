@@ -170,7 +170,7 @@ pub(super) struct Ours(pub(super) SmallVec<[(Pinned, (u64, u64)); 16]>);
 impl Ours {
     pub(super) fn collect() -> Self {
         let mut all = SmallVec::new();
-        table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        table::each_socket(&mut |fd, socket| {
             let concerned = matches!(socket.phase(), phase::SAN | phase::LISTENER);
             if concerned && socket.anchor() == fd {
                 // In a vfork child the number may be another file's by now.

@@ -130,7 +130,7 @@ fn inherited(way: ExecWay) -> SmallVec<[(Fd, bool); 64]> {
     };
     if file::each_open(&mut add).is_err() {
         // No /proc, or no descriptor left to read it by.
-        table::each_socket(0, Fd::MAX - 1, |fd, _| add(fd));
+        table::each_socket(&mut |fd, _| add(fd));
     }
     all
 }
@@ -309,7 +309,7 @@ fn before_image(
     }
     let mut stay: SmallVec<[_; 16]> = inherited.iter().map(Pinned::address).collect();
     stay.sort_unstable();
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         let goes = socket.anchor() == fd && stay.binary_search(&socket.address()).is_err();
         if let Some(holders) = holders::of(&socket).filter(|_| goes) {
             holders.unname(process::owner());

@@ -82,7 +82,7 @@ pub fn before_user_change() {
     }
     let mut structure = Structure::lock();
     let mut found = None;
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+    table::each_socket(&mut |fd, socket| {
         let may_accept = matches!(socket.phase(), phase::LISTENER | phase::TCP);
         found = found.or(may_accept.then_some(fd));
     });

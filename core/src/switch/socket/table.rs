@@ -191,12 +191,12 @@ pub(crate) fn clear(fd: Fd) {
     }
 }
 
-/// Calls `each` with every known socket descriptor from `first` to `last`.
-pub(crate) fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
-    let end = HIGHEST.load(Ordering::Relaxed).min(last.max(0) as usize + 1);
-    for fd in first.max(0) as usize..end {
-        if let Some(socket) = pin_if(fd as Fd, |_| true) {
-            each(fd as Fd, socket);
+/// Calls `each` with every known socket descriptor. The code of `each` is no copy of this function's own, and so does not
+/// lie among the code that a fork child touches.
+pub(crate) fn each_socket(each: &mut dyn FnMut(Fd, Pinned)) {
+    for fd in 0..HIGHEST.load(Ordering::Relaxed) as Fd {
+        if let Some(socket) = pin_if(fd, |_| true) {
+            each(fd, socket);
         }
     }
 }
