@@ -263,6 +263,19 @@ MIXED_CASE(a_helper_loses_nothing_that_waits_for_room) {
   SYS(pipe(started)), SYS(pipe(sent));
   run_processes(V4, fills_and_has_a_helper, executes_with_little_room);
 }
+/* The peer is gone, and so is a child with the connection that executed something else. */
+static void executes_after_a_helper(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  inherit(fd);
+  step_wait(0);
+  run("/bin/true", NULL, NULL);
+  run("/bin/true", NULL, NULL);
+  read_on(fd, true);
+}
+MIXED_CASE(an_image_reads_what_who_closed_had_sent_after_a_helper) {
+  unread = 400000, bare = true;
+  run_processes(V4, sends_and_closes, executes_after_a_helper);
+}
 MIXED_CASE(a_helper_does_not_disturb) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);

@@ -210,10 +210,11 @@ impl Exec {
 
     /// Keeps a connection from the new image, which gets one that is over in its place where that can be made.
     fn keep_back(&mut self, one: &Found, all: &[Found], way: ExecWay) {
+        let stream = one.socket.stream();
         let over = match way {
             ExecWay::Shell => None,
             ExecWay::Exec | ExecWay::Spawn(_) => {
-                one.socket.stream().and_then(|stream| substitute::over(one.here, &stream).ok())
+                stream.and_then(|stream| substitute::over(one.here, &stream).ok())
             }
         };
         let Some(end) = over else {
@@ -221,7 +222,13 @@ impl Exec {
             return;
         };
         if matches!(way, ExecWay::Exec) {
-            let in_place = |number| InPlace { end, number, is_kept: true };
+            // An image that held it until its end would count among the processes that have it for ever.
+            let gone = stream.filter(|stream| substitute::is_over(one.here, stream));
+            if let Some(stream) = gone.filter(|_| !is_borrowed()) {
+                stream.endpoint.holders.fetch_sub(1, SeqCst);
+                self.given_up.push(Pinned::new(one.socket.get()));
+            }
+            let in_place = |number| InPlace { end, number, is_kept: gone.is_none() };
             self.in_place.extend(one.numbers(all).map(in_place));
             return;
         }

@@ -15,7 +15,7 @@ pub(in crate::switch) const HOLDERS_TIMEOUT: u64 = 200_000_000;
 const NAP: u64 = 1_000_000;
 
 /// True if nobody is there who could send again, or go on sending, what is unread here.
-fn is_over(anchor: Fd, stream: &Stream) -> bool {
+pub(super) fn is_over(anchor: Fd, stream: &Stream) -> bool {
     const ENDS: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     let word = stream.peer().sending.0.direction.state();
     let has_ended = || poll::poll_one(anchor, ENDS).is_ok_and(|events| events & ENDS != 0);
