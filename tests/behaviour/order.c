@@ -284,6 +284,65 @@ IN_ORDER(close_on_san, by_epoll)
 IN_ORDER(close_on_san, by_edges)
 IN_ORDER(shutdown_on_san, by_epoll)
 
+/* ---- the order within an answer ----------------------------------------------------------------------- */
+
+/* A thread sleeps on a set, on the processor of the thread that acts. So both things have often come when it wakes. The
+ * set tells them in the order in which they came. */
+enum { SLEEPS = 100 };
+struct sleeper {
+  int line, pipe, done;
+  bool pipe_first;
+  _Atomic pid_t thread;
+};
+static void *sees_the_order(void *of) {
+  struct sleeper *s = of;
+  bool first = s->pipe_first;
+  set = SYS(epoll_create1(0));
+  s->thread = gettid();
+  watch(s->line, s->pipe, 0);
+  for (int round = 0; round < SLEEPS; round++) {
+    for (int seen = 0; seen < 2;) {
+      struct epoll_event got[4];
+      int n = (int)SYS(epoll_wait(set, got, 4, HANG_MS));
+      CHECK(n > 0);
+      for (int i = 0; i < n; i++, seen++) {
+        EQ(got[i].data.u32, seen == 0 ? first : !first);
+        char byte;
+        if (got[i].data.u32) EQ(read(s->pipe, &byte, 1), 1);
+        else get(s->line, "m");
+      }
+    }
+    EQ(write(s->done, "d", 1), 1);
+  }
+  return NULL;
+}
+static void order_of_an_answer(bool pipe_first) {
+  struct pair p = open_pair(V4);
+  int ends[2], done[2];
+  SYS(pipe(ends)), SYS(pipe(done));
+  set_option(p.client, IPPROTO_TCP, TCP_NODELAY, 1);
+  for (int i = 0; i < PINGS; i++) exercise(p.client, p.server);
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  SYS(sched_setaffinity(0, sizeof here, &here));
+  struct sleeper sleeper = {p.server, ends[0], done[1], pipe_first, 0};
+  pthread_t thread = start_thread(sees_the_order, &sleeper);
+  for (int round = 0; round < SLEEPS; round++) {
+    while (!sleeper.thread) sleep_ms(1);
+    wait_asleep(sleeper.thread);
+    if (pipe_first) EQ(write(ends[1], "x", 1), 1);
+    put(p.client, "m");
+    if (!pipe_first) EQ(write(ends[1], "x", 1), 1);
+    char byte;
+    EQ(read(done[0], &byte, 1), 1);
+  }
+  end_thread(thread);
+  close_pair(&p);
+}
+MIXED_CASE(a_message_before_a_pipe_in_an_answer) { order_of_an_answer(false); }
+MIXED_CASE(a_pipe_before_a_message_in_an_answer) { order_of_an_answer(true); }
+
 /* ---- an end behind a message -------------------------------------------------------------------------- */
 
 /* The peer sends over one connection and exits, which ends another: who hears of the end has the message. */

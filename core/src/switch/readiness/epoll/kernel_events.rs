@@ -34,19 +34,20 @@ impl KernelEvents {
         &mut self.0[..events.len().min(BATCH)]
     }
 
-    /// Gives the program those of the first `n` events that are its own, and returns their number. The kernel had these
-    /// events at the time `at` (ticks) or later.
+    /// Gives the program those of the first `n` events that are its own, and returns their number. The second number is
+    /// how many of them came before the first ring, if there was one. The kernel had these events at the time `at`
+    /// (ticks) or later.
     pub(super) fn deliver(
         &self,
         set: &'static Set,
         n: usize,
         at: u64,
         events: &mut [libc::epoll_event],
-    ) -> usize {
+    ) -> (usize, Option<usize>) {
         let is_all = n < events.len().min(BATCH);
-        let (kept, has_rings) = deliver(set, &self.0[..n], events, 0, false);
-        note_told(set, at, is_all, has_rings);
-        kept
+        let (kept, before_rings) = deliver(set, &self.0[..n], events, 0, false);
+        note_told(set, at, is_all, before_rings.is_some());
+        (kept, before_rings)
     }
 }
 
@@ -72,21 +73,21 @@ pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_even
 
 /// Puts the reported events behind the `n` that are there, except those of the shadow set and of the nudge. Gives the
 /// number of events that are there then. If the shadow set has an event, this looks at its sockets, and the second
-/// value says so. `again`: some of the events may be there from an earlier look.
+/// value says how many events were there before that one. `again`: some of the events may be there from an earlier look.
 fn deliver(
     set: &'static Set,
     reported: &[libc::epoll_event],
     events: &mut [libc::epoll_event],
     mut n: usize,
     again: bool,
-) -> (usize, bool) {
+) -> (usize, Option<usize>) {
     let (shadow, nudge) = (shadow_data(), nudge_data());
-    let mut has_rings = false;
+    let mut before_rings = None;
     for event in reported {
         let data = event.u64;
         let mut there = events[..n].iter_mut();
         if data == shadow {
-            has_rings = true;
+            before_rings = Some(n);
         } else if data == nudge {
         } else if let Some(there) = there.find(|there| again && { there.u64 } == data) {
             there.events |= event.events;
@@ -95,10 +96,10 @@ fn deliver(
             n += 1;
         }
     }
-    if has_rings {
+    if before_rings.is_some() {
         note_rings(set);
     }
-    (n, has_rings)
+    (n, before_rings)
 }
 
 /// Notes the kernel's answer to a question at the time `at` (ticks). `is_all`: the kernel told all that it had.
@@ -129,12 +130,12 @@ pub(super) fn look_at_kernel(
         let (mut reported, at) = (KernelEvents::new(), time::ticks());
         let room = reported.room_for(&events[n..]);
         let (most, took) = (room.len(), poll::epoll_wait(set.kernel_fd(), room, Some(0), None)?);
-        let (now, has_rings) = deliver(set, &reported.0[..took], events, n, again);
+        let (now, before_rings) = deliver(set, &reported.0[..took], events, n, again);
         any |= took > 0;
         let is_all = took < most;
         // The answer counts as all also where the kernel had more than there is room for. Otherwise the kernel would be
         // asked again and again, and would take the room of the events for whose sake it is asked.
-        note_told(set, at, is_all || now == n || now == events.len(), has_rings);
+        note_told(set, at, is_all || now == n || now == events.len(), before_rings.is_some());
         vain = if now == n { vain + 1 } else { 0 };
         (n, again) = (now, true);
         if is_all {

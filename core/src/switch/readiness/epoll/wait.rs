@@ -98,7 +98,7 @@ fn sleep_beside_shadow(
     let slept = sleep_without_san(set, || {
         blocking::epoll_wait(set.kernel_fd(), reported.room_for(events), timeout, mask)
     })?;
-    Ok(slept.map(|n| (n, reported.deliver(set, n, at, events))))
+    Ok(slept.map(|n| (n, reported.deliver(set, n, at, events).0)))
 }
 
 /// One call on a set that has SAN sockets.
@@ -119,8 +119,10 @@ impl<'a> Wait<'a> {
     /// Serves the call. This is not inlined, so that calls on sets without SAN sockets touch none of it.
     #[inline(never)]
     fn run(mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
+        let (mut n, mut before_rings) = (0, None);
         loop {
-            let n = self.look(events, 0)?;
+            // The answer also has what came over the SAN before the kernel's events.
+            n = self.look(events, n, before_rings)?;
             if n > 0 {
                 give_way();
                 return Ok(n);
@@ -129,22 +131,25 @@ impl<'a> Wait<'a> {
             if left == Some(0) {
                 return Ok(0);
             }
+            before_rings = None;
             if self.spin(left.unwrap_or(u64::MAX)) {
                 continue;
             }
             self.prepare_to_sleep();
-            let n = self.sleep(events)?;
-            if n > 0 {
-                // The answer also has what came over the SAN before these events.
-                return self.look(events, n);
-            }
+            (n, before_rings) = self.sleep(events)?;
         }
     }
 
     /// Looks at the hot registrations' streams, and at the kernel's own descriptors where it is time for that. The
-    /// kernel has told `n` events before. Gives the number of events in all.
+    /// kernel has told `n` events before. Gives the number of events in all. Of the kernel's events, `before_rings` came
+    /// before the first ring: the kernel lists events in the order in which they came.
     #[inline]
-    fn look(&mut self, events: &mut [libc::epoll_event], mut n: usize) -> Result<usize> {
+    fn look(
+        &mut self,
+        events: &mut [libc::epoll_event],
+        mut n: usize,
+        mut before_rings: Option<usize>,
+    ) -> Result<usize> {
         let set = self.set;
         // The kernel may report the same events once more: where it was asked before, or if a socket went back to it
         // meanwhile.
@@ -163,6 +168,10 @@ impl<'a> Wait<'a> {
             let Some((now, next)) = collected else {
                 return if n > 0 { Ok(n) } else { Err(Errno(libc::EINTR)) };
             };
+            if let Some(before) = &mut before_rings {
+                events[*before..now].rotate_left(n - *before);
+                *before += now - n;
+            }
             n = now;
             match next {
                 Next::Rings => note_rings(set),
@@ -214,8 +223,8 @@ impl<'a> Wait<'a> {
     }
 
     /// Sleeps in the kernel with the hot registrations' counters raised. Gives the number of events that the program
-    /// gets.
-    fn sleep(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
+    /// gets, and how many of them came before the first ring, if there was one.
+    fn sleep(&mut self, events: &mut [libc::epoll_event]) -> Result<(usize, Option<usize>)> {
         let set = self.set;
         let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
