@@ -316,6 +316,8 @@ pub(in crate::switch) struct Registration {
     pub(in crate::switch) idle: u32,
     /// The wait that reported it last: it reports nothing twice.
     pub(in crate::switch) reported_by: u32,
+    /// When (ticks) a look found something last.
+    pub(in crate::switch) reported_at: u64,
     /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     pub(in crate::switch) urgent: Cell<bool>,
     pub(in crate::switch) read: Option<Ticket>,
@@ -343,6 +345,7 @@ impl Registration {
             hot: false,
             idle: 0,
             reported_by: 0,
+            reported_at: 0,
             urgent: Cell::new(false),
             read: None,
             write: None,

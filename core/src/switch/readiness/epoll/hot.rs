@@ -15,6 +15,9 @@ use crate::sys::time;
 const COLD_AT_SLEEP: u32 = 2;
 /// After so many looks, any registration turns cold in a set that is too busy to sleep.
 const COLD_AFTER: u32 = 64;
+/// A registration that had something to report within this time (clock ticks, some 500 µs) before a sleep stays hot: a
+/// ring costs more than the look.
+const BUSY: u64 = 1_500_000;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
 const LOOK_INTERVAL: u64 = 300_000;
@@ -98,7 +101,7 @@ pub(super) fn collect(
             DueReport::Events(ready) => {
                 events[n] = libc::epoll_event { events: ready, u64: r.data };
                 (n, vain) = (n + 1, 0);
-                r.reported_by = round.call;
+                (r.reported_by, r.reported_at) = (round.call, now);
             }
             DueReport::Nothing => r.idle = r.idle.saturating_add(u32::from(is_fresh)),
             behind @ (DueReport::BehindActions | DueReport::BehindRings) => {
@@ -140,16 +143,18 @@ pub(super) fn arm(set: &Set) -> ArmedSet {
 }
 
 /// Does the same for a thread that sleeps if nothing is due. Before the sleep the set's registrations turn cold, except
-/// those over a fabric and those whose ring cannot be relied on. The thread hears the rings of cold registrations, and
-/// looks at none that has not rung.
+/// [busy](BUSY) ones, those over a fabric, and those whose ring cannot be relied on. The thread hears the rings of cold
+/// registrations, and looks at none of them that has not rung.
 pub(super) fn arm_for_sleep(set: &Set) -> ArmedSet {
     set.with(|inner| {
         let armed = raise_all(inner);
         if let ArmedSet::Quiet(_) = armed {
+            let now = time::ticks();
+            let is_busy = |r: &Registration| now.wrapping_sub(r.reported_at) < BUSY;
             let Inner { hot, registrations, .. } = inner;
             hot.retain(|index| {
                 let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-                r.hot = !r.parked && (r.is_over_fabric() || r.stays_hot());
+                r.hot = !r.parked && (is_busy(r) || r.is_over_fabric() || r.stays_hot());
                 r.hot
             });
         }
