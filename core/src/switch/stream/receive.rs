@@ -45,15 +45,18 @@ impl Stream<'_> {
         self.statistics.received.bytes.add(bytes);
         self.update_credit();
         let published = &self.own().receiving.0.total;
-        if !made_room {
-            // No space came free that a writer could wait for.
+        let is_half_full = || {
+            let tail = self.peer().sending.0.tail.load(Relaxed);
+            tail.wrapping_sub(receive.head.load(Relaxed)) > self.buffer_in().0.size() / 2
+        };
+        if !made_room || is_half_full() {
+            // No space came free that a writer could wait for, or a later receive tells the writer of it. So this store
+            // need not come before a look at the writer's counter.
             published.store(total, Release);
             return false;
         }
         published.swap(total, SeqCst);
-        let tail = self.peer().sending.0.tail.load(Relaxed);
-        let waiting = tail.wrapping_sub(receive.head.load(Relaxed));
-        waiting <= self.buffer_in().0.size() / 2 && self.signal_write()
+        self.signal_write()
     }
 }
 
