@@ -108,13 +108,14 @@ class Past:
         return any(step.name in RETURN_ALL for step in self.steps)
 
     def is_divided(self):
-        """Tells whether an epoll set that the step is about was there before a fork. A stream that waits by epoll has a
-        set of its own."""
-        if self.here.get("wait") == "epoll" and any(step.name == "fork" for step in self.steps):
+        """Tells whether an epoll set that the step is about was there before a fork, or the start of another program. A
+        stream that waits by epoll has a set of its own."""
+        divides = ("fork", "spawn")
+        if self.here.get("wait") == "epoll" and any(step.name in divides for step in self.steps):
             return True
         about = {self.here.get("e"), *slots_of(self.here)}
         made = [number for number, step in enumerate(self.steps) if step.name == "epoll_create" and step.get("e") in about]
-        return bool(made) and any(step.name == "fork" for step in self.steps[made[0]:])
+        return bool(made) and any(step.name in divides for step in self.steps[made[0]:])
 
     def has_killed(self):
         """Tells whether a process may have been killed, have exited, or have become another program."""
