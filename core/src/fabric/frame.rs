@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 32;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u16 = 6;
+pub(super) const VERSION: u16 = 7;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -57,6 +57,14 @@ kinds! {
     Ask = 13;
     /// The answer (4: not zero if it is).
     Answer = 14;
+    /// The end lends memory of its program: right (4), number (4), address (8), length (4), token (4).
+    Lend = 15;
+    /// The end asks for what it lent: right (4), number (4).
+    Recall = 16;
+    /// What the end read of what was lent to it: number (4), bytes (4), not zero (4) if it reads no more.
+    ReadLent = 17;
+    /// The same of what it wrote.
+    WroteLent = 18;
 }
 
 /// What an end publishes to its peer (`provider::shm::Side`).

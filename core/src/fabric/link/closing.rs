@@ -64,6 +64,7 @@ impl Link {
     /// Nobody uses the link any more. From now on every send tells of its end.
     pub(in crate::fabric) fn close_now(&self) {
         if !self.closing.swap(true, SeqCst) {
+            self.log_accesses();
             self.push(Tell::Certain);
         }
     }

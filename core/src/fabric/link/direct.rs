@@ -132,18 +132,20 @@ impl Link {
     }
 
     /// Whether the next request tells of its end, and how that is said.
-    fn flags(&self, out: &LinkSender) -> (bool, Flags) {
+    pub(super) fn flags(&self, out: &LinkSender) -> (bool, Flags) {
         let tells = self.is_to_tell(out);
         (tells, if tells { Flags::NONE } else { Flags::SILENT })
     }
 
-    fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
+    /// Registers a send buffer, or memory of the program for one call.
+    pub(super) fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
         if self.port().device.limits.flags & Limits::APPLICATION_MEMORY == 0 {
             // A fork child, which shares the segment, would be without what is registered.
             return Err(Error::NotSupported);
         }
         let region = self.port().device.objects()?.adapter.create_memory_region()?;
-        // SAFETY: mapped until the link has ended, which drops the region before.
+        // SAFETY: a send buffer is mapped until the link has ended, which drops the region before. A program's memory is
+        // the kernel's to keep as long as the program's call lasts.
         unsafe { region.register(at, size)? };
         Ok(region)
     }

@@ -5,7 +5,8 @@ use super::outgoing::Tell;
 use super::state::{stage, CompletionTaker, Link};
 use crate::fabric::frame::{self, FrameKind, FrameState};
 use crate::provider::interface::Error;
-use crate::session::HEADER_SIZE;
+use crate::provider::shm::Right;
+use crate::session::{Header, Kind, HEADER_SIZE};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// A frame that may not come, or not with that.
@@ -24,7 +25,8 @@ impl CompletionTaker {
         }
     }
 
-    fn take_message(&mut self, body: &Body, payload: &[u8]) -> Result<(), Wrong> {
+    /// True if it concerns a thread that sends.
+    fn take_message(&mut self, body: &Body, payload: &[u8]) -> Result<bool, Wrong> {
         let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(Wrong)?;
         let word = |i: usize| {
             let bytes = [header[4 * i], header[4 * i + 1], header[4 * i + 2], header[4 * i + 3]];
@@ -40,7 +42,7 @@ impl CompletionTaker {
         slot.payload().write(rest);
         slot.publish(words);
         self.message = self.message.wrapping_add(1);
-        Ok(())
+        Ok(is_for_sender(words))
     }
 
     fn take_bytes(&mut self, body: &Body, payload: &[u8]) -> Result<(), Wrong> {
@@ -107,7 +109,11 @@ impl Link {
             | FrameKind::Turned
             | FrameKind::Left
             | FrameKind::Ask
-            | FrameKind::Answer => self.apply_in_use(kind, state, payload),
+            | FrameKind::Answer
+            | FrameKind::Lend
+            | FrameKind::Recall
+            | FrameKind::ReadLent
+            | FrameKind::WroteLent => self.apply_in_use(kind, state, payload),
         }
     }
 
@@ -124,16 +130,20 @@ impl Link {
             FrameKind::Left => self.peer_left(body, payload),
             FrameKind::Ask => self.peer_asks(body, state, payload),
             FrameKind::Answer => self.peer_answers(body, payload),
+            FrameKind::Lend => self.note_lent(body, payload),
+            FrameKind::Recall => self.heed_recall(body, payload),
+            FrameKind::ReadLent => self.note_usage(body, Right::Read, payload),
+            FrameKind::WroteLent => self.note_usage(body, Right::Write, payload),
             _ => true,
         };
         if !makes_sense {
             return Err(Wrong);
         }
-        let mut news = false;
+        let (mut news, mut room) = (false, false);
         // SAFETY: the thread that takes the port's completions calls this, one at a time.
         let into = unsafe { &mut *self.into.get() };
         match kind {
-            FrameKind::Message => into.take_message(body, payload)?,
+            FrameKind::Message => room |= into.take_message(body, payload)?,
             FrameKind::Bytes => {
                 into.take_bytes(body, payload)?;
                 self.consider_offer(body, into.tail);
@@ -142,8 +152,9 @@ impl Link {
             _ => {}
         }
         news |= kind != FrameKind::State;
-        let (more, room) = note_state(body, state);
+        let (more, more_room) = note_state(body, state);
         news |= more;
+        room |= more_room;
         if news || room {
             self.wake(body, news, room);
         }
@@ -152,6 +163,18 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// True if a thread that sends may wait for a message with this header (A5, A6).
+fn is_for_sender(words: [u32; 4]) -> bool {
+    Header::decode(words, u32::MAX).is_ok_and(|header| match header.kind {
+        Kind::TransferComplete | Kind::Advertisement | Kind::SendInMessages | Kind::Rediscover => {
+            true
+        }
+        // With an advertisement.
+        Kind::Data => header.body_size() > 0,
+        _ => false,
+    })
 }
 
 /// Publishes what the peer says of itself, behind the data: whether that is news for this end, and whether it has room

@@ -9,6 +9,7 @@
 //! - [`agreeing`]: whether both ends use the link; [`turning`]: from which byte on
 //! - [`outgoing`], in frames that [`posting`] sends or by RDMA ([`direct`]); [`incoming`]; [`completing`]: taking what
 //!   completed
+//! - [`lending`]: the peer may use memory of this end's program; [`borrowing`]: this end uses the peer's
 //! - [`waking`]: threads that sleep on the link; [`failing`]: the link broke
 //! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses the link any more; [`ended`]: queue pairs
 //!   that ended; [`returning`]: the way to TCP
@@ -20,6 +21,7 @@
 
 mod agreeing;
 mod body;
+mod borrowing;
 mod closing;
 mod completing;
 mod controller;
@@ -31,6 +33,7 @@ mod failing;
 mod following;
 pub(super) mod former_links;
 mod incoming;
+mod lending;
 mod moving;
 mod outgoing;
 mod posting;

@@ -90,6 +90,8 @@ impl Link {
     fn push_all(&self, out: &mut LinkSender, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
+        // Before Move and Moved, behind which nothing goes out.
+        self.send_usage(out)?;
         if self.send_words(out)? {
             return Ok(());
         }
@@ -127,6 +129,11 @@ impl Link {
         for kind in WORDS {
             let bit = 1 << kind as u32;
             if self.due.load(Acquire) & bit != 0 {
+                let moves = matches!(kind, FrameKind::Move | FrameKind::Moved);
+                if moves && self.uses_programs_memory() {
+                    // The thread that has used it last sends on.
+                    continue;
+                }
                 let (destination, answer) = (self.destination(), self.own_answer());
                 let payload = match kind {
                     FrameKind::Move => &destination[..],
@@ -135,7 +142,7 @@ impl Link {
                 };
                 self.send(out, kind, &[payload])?;
                 self.due.fetch_and(!bit, SeqCst);
-                if matches!(kind, FrameKind::Move | FrameKind::Moved) && self.seal(kind) {
+                if moves && self.seal(kind) {
                     return Ok(true);
                 }
             }

@@ -44,6 +44,26 @@ impl Link {
         kind: FrameKind,
         parts: &[&[u8]],
     ) -> Result<(), Full> {
+        self.send_with(out, kind, parts, Flags::NONE)
+    }
+
+    /// Sends one frame once all that is being read by RDMA has been read.
+    pub(super) fn send_behind_reads(
+        &self,
+        out: &mut LinkSender,
+        kind: FrameKind,
+        parts: &[&[u8]],
+    ) -> Result<(), Full> {
+        self.send_with(out, kind, parts, Flags::READ_FENCE)
+    }
+
+    fn send_with(
+        &self,
+        out: &mut LinkSender,
+        kind: FrameKind,
+        parts: &[&[u8]],
+        flags: Flags,
+    ) -> Result<(), Full> {
         let number = self.begin(out)?;
         let certain = self.closing.load(Relaxed) || out.certain;
         let state = self.snapshot(out);
@@ -73,9 +93,9 @@ impl Link {
         let tells = held.is_some() || certain || !is_data || self.is_to_tell(out);
         let wire = self.wire().ok_or(Full)?;
         let posted = match held {
-            Some(buffer) => wire.pair.send(number, &[buffer.segment(length)], Flags::NONE),
-            None if tells => wire.pair.send_inline(number, &small[..length], Flags::NONE),
-            None => wire.pair.send_inline(number, &small[..length], Flags::SILENT),
+            Some(buffer) => wire.pair.send(number, &[buffer.segment(length)], flags),
+            None if tells => wire.pair.send_inline(number, &small[..length], flags),
+            None => wire.pair.send_inline(number, &small[..length], flags | Flags::SILENT),
         };
         if let Err(why) = posted {
             self.port().device.sent(1);

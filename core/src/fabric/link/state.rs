@@ -65,6 +65,19 @@ impl Returning {
     }
 }
 
+/// Part of a link: memory of programs that either end uses by RDMA. Changed with `pushing` held.
+#[derive(Default)]
+pub(super) struct Lending {
+    /// The rights with which this end lends memory at this moment, as bits.
+    pub(super) rights: AtomicU32,
+    /// How many accesses to the peer's memory are under way.
+    pub(super) accesses: AtomicU32,
+    /// Accesses of this end that were done, and their bytes: reads, then writes.
+    pub(super) done: [(AtomicU64, AtomicU64); 2],
+    /// The peer has not answered in time to a request for memory: nothing more is lent to it before it does.
+    pub(super) is_unanswered: AtomicBool,
+}
+
 /// Part of a link: how this process asks for control ([`wishes`](crate::fabric::sharing)).
 #[derive(Default)]
 pub(in crate::fabric) struct Wishes {
@@ -98,6 +111,7 @@ pub(crate) struct Link {
     pub(super) moving: Moving,
     pub(in crate::fabric) wishes: Wishes,
     pub(super) returning: Returning,
+    pub(super) lending: Lending,
     /// See [`Link::keep_open`].
     pub(super) anchor: AtomicI32,
     pub(super) stage: AtomicU32,
@@ -158,6 +172,7 @@ impl Link {
             moving: Moving::default(),
             wishes: Wishes::default(),
             returning: Returning::default(),
+            lending: Lending::default(),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::MADE),
             due: AtomicU32::new(0),

@@ -6,7 +6,7 @@ use crate::fabric::port::Objects;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory, Started};
 use std::cell::UnsafeCell;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::OnceLock;
 
 /// Number of the pending operation of a connection that is there.
@@ -21,6 +21,8 @@ pub(super) struct Direct {
     pub(super) considered: AtomicBool,
     /// The peer may write.
     pub(super) offered: AtomicBool,
+    /// The tokens of what the peer lent last, for reading and for writing.
+    pub(super) lent: [AtomicU32; 2],
 }
 
 /// The registered memory. Only the sending thread touches it. It outlives the queue pair.
@@ -30,6 +32,8 @@ pub(super) struct Rings {
     pub(super) own: Option<Option<MemoryRegion>>,
     /// Our picture of the peer's, and the token of its window.
     pub(super) theirs: Option<(MemoryRegion, u32)>,
+    /// Memory of the program that the peer may read, or write, and the token of its window.
+    pub(super) lent: [Option<(MemoryRegion, u32)>; 2],
 }
 
 /// The number by which completions know a queue pair, as long as that is there.

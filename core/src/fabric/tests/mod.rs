@@ -1,6 +1,7 @@
 //! Two ends in one process, over the simulation provider, and some of it over shared memory.
 
 mod ends;
+mod lending;
 mod moves;
 mod protocol;
 mod returning;

@@ -14,6 +14,7 @@ mod field_tests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod layout;
+mod lent_elsewhere;
 pub(crate) mod objects;
 mod proof;
 mod refusal;
@@ -27,6 +28,7 @@ mod span;
 pub(crate) use crate::session::{AgreementState, Role};
 pub(crate) use bells::Bells;
 pub(crate) use layout::{Geometry, SegmentError};
+pub(crate) use lent_elsewhere::Usage;
 pub(crate) use refusal::Refusal;
 pub(crate) use registration::{MemoryRegistration, Right, THRESHOLD};
 pub(crate) use segment::{Part, Segment};

@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) const THRESHOLD: u32 = 32 << 10;
 
 /// Not lent.
-const CLOSED: u64 = 0;
+pub(super) const CLOSED: u64 = 0;
 /// Lent.
-const OPEN: u64 = 1;
+pub(super) const OPEN: u64 = 1;
 /// Lent, and the peer is writing to it.
-const WRITING: u64 = 2;
+pub(super) const WRITING: u64 = 2;
 const PHASE_SHIFT: u32 = 30;
-const BYTES: u64 = (1 << PHASE_SHIFT) - 1;
+pub(super) const BYTES: u64 = (1 << PHASE_SHIFT) - 1;
 
-const fn pack(key: u32, phase: u64, bytes: u64) -> u64 {
+pub(super) const fn pack(key: u32, phase: u64, bytes: u64) -> u64 {
     (key as u64) << 32 | phase << PHASE_SHIFT | bytes
 }
 
-const fn phase(state: u64) -> u64 {
+pub(super) const fn phase(state: u64) -> u64 {
     state >> PHASE_SHIFT & 3
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct BeingWritten;
 #[repr(C)]
 pub(crate) struct MemoryRegistration {
     /// Number, phase, and the bytes read or written so far: the word that decides.
-    state: AtomicU64,
-    address: AtomicU64,
-    length: AtomicU32,
+    pub(super) state: AtomicU64,
+    pub(super) address: AtomicU64,
+    pub(super) length: AtomicU32,
     /// The [`Right`] it is lent with.
     right: AtomicU32,
     process: AtomicU32,
@@ -59,7 +59,7 @@ pub(crate) struct MemoryRegistration {
     /// That an access reaches the owner's process.
     proof: ProofFields,
     /// Number of what was lent before this, and the bytes that went of it.
-    before: AtomicU64,
+    pub(super) before: AtomicU64,
 }
 
 impl MemoryRegistration {
@@ -137,7 +137,13 @@ impl MemoryRegistration {
     }
 
     /// Checks that number `key` is lent for `right` with `bytes` used so far, and `length` in all.
-    fn check(&self, key: u32, bytes: u64, length: u32, right: Right) -> Result<u64, Refusal> {
+    pub(super) fn check(
+        &self,
+        key: u32,
+        bytes: u64,
+        length: u32,
+        right: Right,
+    ) -> Result<u64, Refusal> {
         let state = self.state.load(Ordering::Acquire);
         let fits = self.length.load(Ordering::Relaxed) == length && bytes <= length.into();
         let allowed = self.right.load(Ordering::Relaxed) == right as u32;
