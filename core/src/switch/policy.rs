@@ -181,6 +181,8 @@ pub(in crate::switch) struct Relation {
     pub(crate) same_process: bool,
     /// The process, where the two may use each other's memory.
     pub(crate) lender: Option<Lender>,
+    /// From how many bytes on the device that leads there finds RDMA worth it, where it can do RDMA.
+    pub(crate) device: Option<u32>,
     /// It is of this PID namespace, and the kernel shows here which socket is its end.
     pub(crate) is_in_sight: bool,
 }
@@ -188,14 +190,19 @@ pub(in crate::switch) struct Relation {
 impl Relation {
     /// To a process of another host.
     pub(in crate::switch) const ELSEWHERE: Relation =
-        Relation { same_process: false, lender: None, is_in_sight: false };
+        Relation { same_process: false, lender: None, device: None, is_in_sight: false };
+
+    /// To a process of another host, over a device. `threshold`: from how many bytes on it finds RDMA worth it.
+    pub(in crate::switch) fn over(threshold: Option<u32>) -> Relation {
+        Relation { device: threshold, ..Relation::ELSEWHERE }
+    }
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(in crate::switch) fn to(pid: u32, uid: u32) -> Relation {
         let may_lend = uses_lent_memory() && uid == process::euid();
         let lender = may_lend.then(|| Lender::of(pid)).flatten();
         let is_in_sight = process::is_of_own_namespace(pid);
-        Relation { same_process: pid == process::pid(), lender, is_in_sight }
+        Relation { same_process: pid == process::pid(), lender, device: None, is_in_sight }
     }
 
     /// The same where the addresses of the connection do not lead to its other end.
@@ -210,17 +217,17 @@ fn uses_lent_memory() -> bool {
     shm.rdma_threshold != RdmaThreshold::Never
 }
 
-/// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
+/// What the provider offers on a connection (A2). On one host RDMA is the kernel's access to another
 /// process: only to the one that the kernel named, and which may access as much. A peer with fewer
 /// rights than ours could otherwise name somebody else's memory.
 pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
         RdmaThreshold::Never => return Abilities::NONE,
-        RdmaThreshold::Measured => THRESHOLD,
+        RdmaThreshold::Measured => peer.device.map_or(THRESHOLD, |least| least.max(THRESHOLD)),
         RdmaThreshold::Bytes(bytes) => bytes,
     };
-    if peer.lender.is_none() {
+    if peer.lender.is_none() && peer.device.is_none() {
         return Abilities::NONE;
     }
     Abilities {

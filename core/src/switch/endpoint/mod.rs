@@ -353,7 +353,7 @@ impl Endpoint {
     }
 
     /// Fixes what the provider offers on this connection (A2). Before anything is sent or received.
-    pub(in crate::switch) fn offer(&self, abilities: Abilities) {
+    pub(crate) fn offer(&self, abilities: Abilities) {
         self.threshold.store(abilities.threshold, Ordering::Relaxed);
         let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
         self.operations.store(operations, Ordering::Relaxed);

@@ -78,6 +78,7 @@ pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> 
         MeetingOutcome::Link(link) => link,
     };
     let segment = link.segment().ok_or(Reason::OutOfMemory)?;
-    let agreed = Agreed { link: Some(link), ..Agreed::of(segment, Relation::ELSEWHERE) };
+    let peer = Relation::over(link.rdma_threshold());
+    let agreed = Agreed { link: Some(link), ..Agreed::of(segment, peer) };
     Ok(Negotiation::Agreed(Box::new(agreed)))
 }

@@ -3,12 +3,11 @@
 //! module lets go of them instead.
 
 use super::Stream;
-use crate::provider::shm::MemoryRegistration;
 use crate::sys::jump::Jump;
 use crate::sys::lock::NOBODY;
 use crate::sys::lock_order;
+use crate::sys::process;
 use crate::sys::thread::{with_notes, ThreadNote, MOST_NOTES};
-use crate::sys::{process, time};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
@@ -93,16 +92,15 @@ pub fn before_jump(jump: &Jump) {
 }
 
 fn let_go(stream: &Stream) {
-    let (endpoint, own, peer) = (stream.endpoint, stream.own(), stream.peer());
+    let (endpoint, peer) = (stream.endpoint, stream.peer());
     // Otherwise the buffer that is lent now, if there is one, is another thread's.
     if endpoint.receive.poster.load(Relaxed) == process::tid() {
         endpoint.due.forget_advertisement();
-        take_back(&own.writable.0, 0);
+        stream.take_back_writable(0);
         endpoint.receive.poster.store(NOBODY, Relaxed);
     }
     if endpoint.send.lock.is_held_by_caller() {
-        // It is only read from: a reader never keeps it busy.
-        let _ = own.readable.0.deregister(0);
+        stream.take_back_readable(0);
         peer.writable.0.end_write_of(process::tid());
         endpoint.send.awaits_peer.store(0, Relaxed);
     }
@@ -111,19 +109,4 @@ fn let_go(stream: &Stream) {
     endpoint.send.lock.abandon_own();
     endpoint.receive.lock.abandon_own();
     endpoint.anchor.abandon_own();
-}
-
-/// Memory lent for writing is not lent any more. The bytes that were written to it, of `length`.
-pub(super) fn take_back(registration: &MemoryRegistration, length: u32) -> u32 {
-    loop {
-        match registration.deregister(length) {
-            Ok(bytes) => return bytes,
-            Err(_) => {
-                // A copy that is under way ends by itself, unless its thread died in it.
-                process::yield_now();
-                time::sleep(10_000);
-                registration.end_write_of_the_dead();
-            }
-        }
-    }
 }

@@ -18,6 +18,7 @@ mod holding;
 mod hostile;
 #[cfg(test)]
 mod hostile_tests;
+mod lending;
 mod order;
 mod posted;
 mod rdma_receive;

@@ -1,9 +1,9 @@
 //! Receives whose buffers are lent to the sender for RDMA write. Nobody writes to a buffer any more once the call that
 //! posted it returns, is cancelled, or is left by a jump out of a signal handler.
 
-use super::holding::take_back;
 use super::holding::Hold;
 use super::Stream;
+use crate::fabric::Link;
 use crate::provider::shm::Right;
 use crate::session::transfer::{Call, Posting};
 use crate::session::{Control, LARGEST_TRANSFER};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The posted buffer is not lent any more. The bytes that were written to it, of `length`.
 fn deregister(stream: &Stream, length: u32) -> u32 {
     stream.endpoint.due.forget_advertisement();
-    take_back(&stream.own().writable.0, length)
+    stream.take_back_writable(length)
 }
 
 /// A receive's buffer, lent to the sender for RDMA write; dropped, it is the program's alone again.
@@ -35,11 +35,14 @@ impl<'a> Posted<'a> {
         Posted { stream, length, session, taken_back: false, _hold: hold }
     }
 
-    /// True if the sender wrote to it, or it was taken back because the session is suspended (D4).
+    /// True if the sender wrote to it, or it was taken back because the session is suspended (D4), or it is to be taken
+    /// back because the link moves.
     pub(crate) fn is_over(&self) -> bool {
         let (registration, suspension) =
             (&self.stream.own().writable.0, &self.stream.endpoint.suspension);
-        registration.done() > 0 || (suspension.stamp() != self.session && !suspension.holds_back())
+        registration.done() > 0
+            || (suspension.stamp() != self.session && !suspension.holds_back())
+            || self.stream.fabric.is_some_and(Link::wants_memory_back)
     }
 
     /// Takes the buffer back; the bytes that were written to it count as received.
@@ -77,14 +80,14 @@ impl Stream<'_> {
     pub(crate) fn concerns_sender(&self, room: usize) -> bool {
         room >= self.endpoint.threshold() as usize
             || self.endpoint.receive.transfers.rest().is_some()
-            || self.endpoint.receive.transfers.is_relied_on(self.endpoint.abilities())
+            || self.endpoint.receive.transfers.is_relied_on(self.abilities())
     }
 
     /// True if announced data will be written into a receive with so much room as soon as that is
     /// posted: it need not return with the first part alone.
     #[inline]
     pub(crate) fn will_be_written(&self, room: usize) -> bool {
-        let abilities = self.endpoint.abilities();
+        let abilities = self.abilities();
         let transfers = &self.endpoint.receive.transfers;
         abilities.write
             && room >= abilities.threshold as usize
@@ -122,15 +125,25 @@ impl Stream<'_> {
         }
     }
 
+    /// The buffer that counts as posted could not be lent (S6): announced data comes in messages. Receive lock.
+    fn is_not_lent(&self) {
+        let transfers = &self.endpoint.receive.transfers;
+        transfers.withdrawn(0);
+        if let Some(rest) = transfers.rest() {
+            transfers.cannot_read();
+            self.endpoint.due.note(&Control::SendInMessages(rest.key, false));
+        }
+    }
+
     /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
     pub(crate) fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
-        let abilities = self.endpoint.abilities();
+        let abilities = self.abilities();
         if self.is_held_back() {
             return None;
         }
         let transfers = &self.endpoint.receive.transfers;
-        let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
+        let (at, room) = to.piece(self.largest_transfer(), Access::Write).ok()?;
         let hold = Hold::of(self);
         if !self.look_after_posted() && waits && abilities.write {
             // This comes before the buffer counts as posted: a thread that takes over from a dead one finds it dead.
@@ -148,7 +161,10 @@ impl Stream<'_> {
             }
             Posting::Advertise(key) => {
                 let (address, length) = (at as u64, room as u32);
-                self.own().writable.0.register(key, address, length, Right::Write);
+                if !self.lend(Right::Write, key, address, length) {
+                    self.is_not_lent();
+                    return None;
+                }
                 let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));

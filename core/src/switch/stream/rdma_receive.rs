@@ -1,5 +1,4 @@
-//! The receiver's half of RDMA on the shm provider: it reads what the sender announced, where that lies in the sender's
-//! memory.
+//! The receiver's half of RDMA: it reads what the sender announced, where that lies in the sender's memory.
 //!
 //! The session says what is done when ([`Receiving`](crate::session::transfer::Receiving)).
 
@@ -76,7 +75,7 @@ impl Stream<'_> {
         if rest.address.is_some() {
             let can_read = self.endpoint.abilities().read;
             // The kernel waits for what lies in a file, or comes when its owner likes.
-            let may = can_read && call.number != 0;
+            let may = self.abilities().read && call.number != 0;
             return (!may).then(|| self.refuse(rest.key, !can_read));
         }
         if !self.has_data_after(rest) {
@@ -95,13 +94,18 @@ impl Stream<'_> {
         (to, length): (*mut u8, usize),
         consumes: bool,
     ) -> Result<usize, Refusal> {
+        let place = std::ptr::slice_from_raw_parts_mut(to, length);
+        if let Some(link) = self.fabric {
+            let what = (rest.key, rest.length, rest.taken);
+            // SAFETY: the program passed these bytes to be written, or they are our own.
+            return unsafe { link.read_lent(what, place, consumes) };
+        }
         let lent = &self.peer().readable.0;
         let (process, lender) = (lent.process(), self.endpoint.lender());
         if process != lender.pid {
             return Err(Refusal::Stranger);
         }
-        let place = std::ptr::slice_from_raw_parts_mut(to, length);
-        // SAFETY: the program passed these bytes to be written, or they are our own.
+        // SAFETY: as above.
         let read =
             unsafe { lent.read(process, rest.key, rest.length, rest.taken, place, consumes) };
         // By now this end knows whose memory that was.

@@ -93,7 +93,7 @@ impl Stream<'_> {
         let (transfers, lent) = (&self.endpoint.send.transfers, &self.own().readable.0);
         let Some((key, rest)) = transfers.under_way() else { return };
         let taken = match lent.done_of(key, rest) {
-            Some(_) => lent.deregister(rest).unwrap_or(0),
+            Some(_) => self.take_back_readable(rest),
             None => 0,
         };
         transfers.read(taken);

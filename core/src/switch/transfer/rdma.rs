@@ -4,7 +4,7 @@
 
 use crate::provider::shm::{MemoryRegistration, Right};
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
-use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
+use crate::session::{Available, Control, Mode};
 use crate::switch::anchor::returning;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::{flag, SendHalf};
@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// How often (ns) a sender that waits scans its connection (A4).
 const SCAN: u64 = 1_000_000;
+/// The same between hosts, where the receiver's answer takes longer.
+const SCAN_ELSEWHERE: u64 = 10_000_000;
 
 /// Data that was announced to the receiver. For RDMA read, the sender also lends the memory of the data. Once this
 /// value is dropped, the memory is the program's alone again, and this end tells the receiver how much came by RDMA.
@@ -44,8 +46,7 @@ impl Lent<'_> {
         if !std::mem::replace(&mut self.readable, false) {
             return 0;
         }
-        // The receiver only reads this memory, and a reader never keeps it busy.
-        let read = self.registration().deregister(self.rest).unwrap_or(0);
+        let read = self.stream.take_back_readable(self.rest);
         self.stream.endpoint.send.transfers.read(read);
         self.stream.show_sent_by_rdma(read);
         self.taken += read;
@@ -115,7 +116,7 @@ pub(in crate::switch) fn send(
     began: u64,
 ) -> Result<Moved, Broken> {
     let sending = &stream.endpoint.send;
-    let abilities = stream.endpoint.abilities();
+    let abilities = stream.abilities();
     // A signal handler threw a thread out of such a wait. In messages the thread gets on, however often it is thrown
     // out.
     let thrown_out = sending.waits.load(Relaxed) != 0;
@@ -246,7 +247,7 @@ impl Transfer<'_, '_> {
         let first = if first_part { stream.first_part().min(self.from.remaining() - 1) } else { 0 };
         let mut after = self.from.clone();
         after.skip(first);
-        let (at, rest) = match after.piece(LARGEST_TRANSFER as usize, Access::Read) {
+        let (at, rest) = match after.piece(stream.largest_transfer(), Access::Read) {
             // Many small pieces are not worth a round trip each.
             Ok((at, rest)) if rest >= self.abilities.threshold as usize / 2 => {
                 (at as u64, rest as u32)
@@ -254,8 +255,10 @@ impl Transfer<'_, '_> {
             _ => return Ok(false),
         };
         let key = stream.endpoint.send.transfers.begin(rest);
-        if readable {
-            stream.own().readable.0.register(key, at, rest, Right::Read);
+        if readable && !stream.lend(Right::Read, key, at, rest) {
+            // This memory goes in messages (S6).
+            stream.endpoint.send.transfers.forget();
+            return Ok(false);
         }
         let mut lent = Lent { stream, key, rest, taken: 0, readable, announced: false };
         let address = readable.then_some(at);
@@ -345,6 +348,7 @@ impl Transfer<'_, '_> {
 
     /// Gives what the receiver has done about the transfer by now.
     fn look(&self, lent: Option<&Lent>) -> Result<Progress, Broken> {
+        self.stream.poll();
         self.stream.absorb_if_free()?;
         if let Some(lent) = lent.filter(|l| l.readable && l.registration().done() == l.rest) {
             return Ok(Progress::Complete(lent.rest));
@@ -366,11 +370,12 @@ impl Transfer<'_, '_> {
         self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;
         let mut scanned = time::now();
+        let period = if stream.fabric.is_some() { SCAN_ELSEWHERE } else { SCAN };
         loop {
             if stream.send_due_now() {
                 ring::ring(socket);
             }
-            let left = SCAN.saturating_sub(time::now() - scanned);
+            let left = period.saturating_sub(time::now() - scanned);
             let how = Wait::in_transfer(left, self.limit);
             let waited = match self.stopped {
                 None => wait::wait(socket, stream, &how, || {
@@ -392,7 +397,7 @@ impl Transfer<'_, '_> {
             {
                 return Ok(Woken::Interrupted);
             }
-            if time::now() - scanned >= SCAN {
+            if time::now() - scanned >= period {
                 scanned = time::now();
                 let taken = lent.filter(|l| l.readable).map_or(0, |l| l.registration().done());
                 let over = transfers.scan(taken);
