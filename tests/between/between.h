@@ -1,4 +1,5 @@
-/* What the parts of `between` share: streams of a pattern, addresses, an echo; and the cases of forks.c and handing.c. */
+/* What the parts of `between` share: streams of a pattern, addresses, an echo; and the cases of forks.c, handing.c and
+ * modes.c. */
 #ifndef BETWEEN_H
 #define BETWEEN_H
 #define _GNU_SOURCE
@@ -81,5 +82,17 @@ void passed_server(int fd);
 void computes_prepare(void);
 void computes_server(int fd);
 void computes_client(int fd);
+
+void large_server(int fd);
+void small_then_large_server(int fd);
+void small_server(int fd);
+void pieces_client(int fd);
+void changing_server(int fd);
+void changing_client(int fd);
+void crossing(int fd);
+void gives_up_server(int fd);
+void gives_up_client(int fd);
+void stopped_server(int fd);
+void stopped_client(int fd);
 
 #endif
