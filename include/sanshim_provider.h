@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define SANSHIM_PROVIDER_VERSION 1
+#define SANSHIM_PROVIDER_VERSION 2
 
 /* A status: SANSHIM_DONE, SANSHIM_PENDING (only where it says so), or an error. Only a pending
  * operation is reported later, once, by next_result of the same object. */
@@ -95,7 +95,8 @@ enum { SANSHIM_READ = 1, SANSHIM_WRITE = 2 }; /* access of bind */
 /* Flags of a request. */
 enum {
     SANSHIM_SILENT = 1,    /* no completion if it succeeds */
-    SANSHIM_READ_FENCE = 2 /* not before earlier RDMA reads have ended */
+    SANSHIM_READ_FENCE = 2, /* not before earlier RDMA reads have ended */
+    SANSHIM_AT_ONCE = 4 /* of an invalidation: ended when the call returns, no request, no completion */
 };
 
 /* Kinds of completions. */

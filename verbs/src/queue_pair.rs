@@ -318,6 +318,9 @@ impl implement::QueuePairObject for QueuePair {
 
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
         let mut windows = self.windows();
+        if flags.has(Flags::AT_ONCE) {
+            return windows.end(token);
+        }
         if !windows.is_bound(token) {
             return Err(Error::InvalidParameter);
         }

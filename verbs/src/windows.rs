@@ -4,7 +4,7 @@
 //! pair. They are kept for the next bind, because to make one is a system call.
 
 use crate::device::Device;
-use crate::error::last;
+use crate::error::{check, last};
 use rdma_sys::*;
 use sanshim_core::provider::interface::{Error, ProviderResult};
 use std::collections::HashMap;
@@ -51,6 +51,15 @@ impl Windows {
     pub(crate) fn invalidated(&mut self, token: u32) -> ProviderResult<()> {
         let window = self.bound.remove(&token).ok_or(Error::InvalidParameter)?;
         self.free.push(window);
+        Ok(())
+    }
+
+    /// Ends a window at once, without a request.
+    pub(crate) fn end(&mut self, token: u32) -> ProviderResult<()> {
+        let window = *self.bound.get(&token).ok_or(Error::InvalidParameter)?;
+        // SAFETY: a live window. The device refuses the peer from then on, as with a token that never was.
+        check(unsafe { ibv_dealloc_mw(window.as_ptr()) })?;
+        self.bound.remove(&token);
         Ok(())
     }
 

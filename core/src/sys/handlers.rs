@@ -43,7 +43,7 @@ pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
 }
 
 /// While this exists no handler of the program interrupts the calling thread. The thread must not wait for anything
-/// meanwhile.
+/// meanwhile, but for a device that is at work on the program's memory, and not for long.
 pub(crate) struct Undisturbed(Option<SignalsHeld>, PhantomData<*const ()>);
 
 impl Undisturbed {

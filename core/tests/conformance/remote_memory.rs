@@ -120,6 +120,31 @@ fn m5_nothing_after_an_invalidation(setting: &Setting) {
     assert_eq!(b.buffer.bytes(0, 64), [0; 64]);
 }
 
+/// The peer's process may be stopped: then earlier requests wait for as long.
+fn m5_nothing_after_an_invalidation_at_once(setting: &Setting) {
+    for waiting in [0, 3] {
+        let (a, b) = setting.connected();
+        let memory = Buffer::new(&b.adapter, SIZE);
+        let token = {
+            let range = memory.address()..memory.end();
+            b.pair.bind(1, &memory.region, range, Write, Flags::NONE).unwrap()
+        };
+        b.expect(RequestKind::Bind, 1).unwrap();
+        let remote = RemoteMemory { address: memory.address(), token };
+        a.buffer.fill(0, &[9; SIZE]);
+        assert_eq!(write_to(&a, remote, SIZE), Ok(0));
+        memory.fill(0, &[1; SIZE]);
+        for request in 0..waiting {
+            b.pair.send(10 + request, &[b.buffer.segment(0, 8)], Flags::NONE).unwrap();
+        }
+        b.pair.invalidate(0, token, Flags::AT_ONCE).unwrap();
+        assert!(b.pair.invalidate(0, token, Flags::AT_ONCE).is_err());
+        memory.region.deregister().unwrap();
+        assert_eq!(write_to(&a, remote, SIZE), Err(Error::RemoteAccess));
+        assert!(memory.bytes(0, SIZE) == [1; SIZE]);
+    }
+}
+
 /// Its owner has the memory back once the invalidation has ended, whatever was on its way.
 fn m5_nothing_lands_after_an_invalidation_that_met_writes(setting: &Setting) {
     const WRITES: u64 = 6;
@@ -217,6 +242,7 @@ suite! {
     m2_nothing_beyond_what_was_bound
     m2_nothing_for_the_peer_of_another_connection
     m5_nothing_after_an_invalidation
+    m5_nothing_after_an_invalidation_at_once
     m5_nothing_lands_after_an_invalidation_that_met_writes
     m2_nothing_after_the_connection
     m2_only_registered_memory_can_be_bound

@@ -61,6 +61,7 @@ fn expectations() -> Vec<(String, i64)> {
     constant("WRITE", RemoteAccess::Write as i64);
     constant("SILENT", Flags::SILENT.0.into());
     constant("READ_FENCE", Flags::READ_FENCE.0.into());
+    constant("AT_ONCE", Flags::AT_ONCE.0.into());
     all
 }
 

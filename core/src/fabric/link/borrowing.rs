@@ -25,6 +25,7 @@ const USED: [FrameKind; 2] = [FrameKind::ReadLent, FrameKind::WroteLent];
 /// An access that this end has claimed.
 struct Access<'a> {
     right: Right,
+    key: u32,
     picture: &'a MemoryRegistration,
     /// The program's memory at this end.
     region: &'a MemoryRegion,
@@ -61,7 +62,8 @@ impl Link {
             return false;
         }
         wire.direct.lent[right.place()].store(token, Relaxed);
-        body.peers_lent(right).show_lent(key, address, length, right)
+        body.peers_lent(right).register(key, address, length, right);
+        true
     }
 
     /// The peer wants back what it lent. False if that makes no sense.
@@ -165,7 +167,7 @@ impl Link {
         let picture = body.peers_lent(right);
         let address = picture.claim(key, used, length, right)?;
         let length = count as u32;
-        let access = Access { right, picture, region: &region, at, length, address, usage };
+        let access = Access { right, key, picture, region: &region, at, length, address, usage };
         let done = self.access(&access);
         if let Err(why) = region.deregister() {
             log::error!("link {:x}: a program's memory stays registered: {why}", self.id());
@@ -220,7 +222,8 @@ impl Link {
     fn unclaim(&self, access: &Access, is_done: bool, is_told: bool) {
         let used = access.usage.filter(|_| is_done);
         let bytes = used.map_or(0, |_| access.length);
-        let is_asked = access.picture.unclaim(bytes, used.is_some_and(|usage| usage.is_over));
+        let is_last = used.is_some_and(|usage| usage.is_over);
+        let is_asked = access.picture.unclaim(access.key, bytes, is_last);
         if is_asked || !is_told {
             self.due.fetch_or(1 << USED[access.right.place()] as u32, SeqCst);
         }

@@ -168,6 +168,7 @@ impl Link {
             }
             self.moving.broken.store(false, Relaxed);
             self.returning.begin_anew();
+            self.lending.begin_anew();
             // It may have been noted just when this end gave way.
             self.due.fetch_and(!(1 << FrameKind::Move as u32), SeqCst);
             self.moving.course.store(course::ARRIVES, SeqCst);

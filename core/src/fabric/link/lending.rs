@@ -5,9 +5,10 @@
 //! ([`FrameKind::Recall`]). The peer's link answers by itself. Then this end invalidates the window and ends the
 //! registration. From then on the device refuses the peer.
 //!
-//! A peer that is stopped does not answer. This end waits for the answer a moment only, and invalidates the window all
-//! the same. A peer that was stopped just before an access then breaks its queue pair with it, which ends the
-//! connection. No byte is wrong: neither end takes an access for valid that the other one does not know of.
+//! A peer that is stopped does not answer. This end waits for the answer a moment only, and ends the window all the same,
+//! without a request, which would wait for the peer. If the peer was stopped just before an access, that access breaks
+//! its queue pair later, and the connection ends. No byte is wrong: neither end takes an access for valid that the other
+//! one does not know of.
 
 use super::body::Body;
 use super::course;
@@ -123,7 +124,7 @@ impl Link {
             }
         };
         if bound == Ok(false) {
-            self.revoke(right);
+            self.revoke(right, true);
         }
         self.push(Tell::Due);
         is_told
@@ -170,13 +171,16 @@ impl Link {
     /// segment has how much the peer used. `is_unused`: the peer uses it no more, whatever happens.
     pub(crate) fn take_memory_back(&self, right: Right, is_unused: bool) {
         let Some(body) = self.body.get() else { return };
-        if self.lending.rights.load(SeqCst) & right.bit() == 0 {
+        // What a fork copied of the parent's is not this process's.
+        if !self.is_ours() || self.lending.rights.load(SeqCst) & right.bit() == 0 {
             return;
         }
         let _undisturbed = Undisturbed::begin();
         let lent = body.own_lent(right);
+        // A peer that moves has ended what it did, told of it, and begins nothing.
+        let is_unused = is_unused || self.course() == course::FOLLOWS;
         let answered = is_unused || lent.usage().is_over || self.ask_for(right, lent);
-        self.revoke(right);
+        self.revoke(right, answered);
         if !answered {
             self.wait_until(LATE, || false);
         }
@@ -205,17 +209,9 @@ impl Link {
         answered
     }
 
-    /// Ends the peer's access, and the registration.
-    fn revoke(&self, right: Right) {
-        if self.lending.rights.load(SeqCst) & right.bit() == 0 {
-            return;
-        }
-        let mut number = None;
-        let is_over = self.wait_until(DEVICE, || {
-            number = number.or_else(|| self.while_nobody_sends(|out| self.invalidate(out, right)));
-            number.is_some_and(|number| self.completed.load(Acquire) > number) || self.has_failed()
-        });
-        if !is_over || self.has_failed() {
+    /// Ends the peer's access, and the registration. `lives`: the peer does, so the queue pair's requests end.
+    fn revoke(&self, right: Right, lives: bool) {
+        if !((!lives && self.end_at_once(right)) || self.end_in_order(right)) {
             // The peer reaches nothing through a queue pair that has ended. What was registered goes with it.
             return self.break_off();
         }
@@ -226,6 +222,32 @@ impl Link {
         if let Some(Err(why)) = lent.map(|(region, _)| region.deregister()) {
             log::error!("link {:x}: a program's memory stays registered: {why}", self.id());
         }
+    }
+
+    /// Ends a window by a request, and waits for its end. False: the link broke, or the device does not do it.
+    fn end_in_order(&self, right: Right) -> bool {
+        let mut number = None;
+        let is_over = self.wait_until(DEVICE, || {
+            number = number.or_else(|| self.while_nobody_sends(|out| self.invalidate(out, right)));
+            number.is_some_and(|number| self.completed.load(Acquire) > number) || self.has_failed()
+        });
+        is_over && !self.has_failed()
+    }
+
+    /// Ends a window without a request: earlier ones may wait for a peer that takes nothing. False: not so.
+    fn end_at_once(&self, right: Right) -> bool {
+        let mut ended = Err(Error::NotConnected);
+        self.wait_until(DEVICE, || {
+            ended = self.while_nobody_sends(|out| {
+                let wire = self.wire().ok_or(Error::NotConnected)?;
+                let lent = wire.rings(out).lent[right.place()].as_ref();
+                let (_, token) = lent.ok_or(Error::InvalidParameter)?;
+                wire.pair.invalidate(0, *token, Flags::AT_ONCE)
+            });
+            // An access may be under way.
+            ended != Err(Error::InsufficientResources)
+        });
+        ended.is_ok()
     }
 
     /// Posts the end of a window: the number of the request. `None`: there is no room.

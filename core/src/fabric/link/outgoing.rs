@@ -131,7 +131,8 @@ impl Link {
             if self.due.load(Acquire) & bit != 0 {
                 let moves = matches!(kind, FrameKind::Move | FrameKind::Moved);
                 if moves && self.uses_programs_memory() {
-                    // The thread that has used it last sends on.
+                    // A receive that waits with its memory lent takes that back.
+                    self.wake_all();
                     continue;
                 }
                 let (destination, answer) = (self.destination(), self.own_answer());

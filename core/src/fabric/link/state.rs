@@ -78,6 +78,15 @@ pub(super) struct Lending {
     pub(super) is_unanswered: AtomicBool,
 }
 
+impl Lending {
+    /// Another queue pair is in use, over which nothing is lent. What a fork copied is the parent's.
+    pub(super) fn begin_anew(&self) {
+        self.rights.store(0, SeqCst);
+        self.accesses.store(0, SeqCst);
+        self.is_unanswered.store(false, SeqCst);
+    }
+}
+
 /// Part of a link: how this process asks for control ([`wishes`](crate::fabric::sharing)).
 #[derive(Default)]
 pub(in crate::fabric) struct Wishes {

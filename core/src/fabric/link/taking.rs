@@ -83,6 +83,7 @@ impl Link {
         self.stage.store(stage::OPEN, SeqCst);
         self.wishes.begin_anew();
         self.returning.begin_anew();
+        self.lending.begin_anew();
         self.moving.broken.store(false, Relaxed);
         self.moving.is_early.store(false, SeqCst);
         self.moving.sealed.store(true, SeqCst);

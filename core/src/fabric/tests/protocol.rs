@@ -110,7 +110,7 @@ fn whatever_frames_come_the_link_goes_on_or_has_failed() {
                 finished: rng.below(8) as u32,
                 stalled: rng.below(2) as u32,
             };
-            let kind = 1 + rng.below(15) as u32;
+            let kind = 1 + rng.below(19) as u32;
             let length = [0, 4, 8, 12, 16, 18, 64, 2000][rng.below(8) as usize];
             let mut frame = frame::encode(FrameKind::State, length, &state).to_vec();
             frame[..4].copy_from_slice(&kind.to_le_bytes());

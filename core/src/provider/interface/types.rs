@@ -4,7 +4,7 @@
 use super::error::{Error, ProviderResult};
 
 /// Version of the C table. A library and a client of different versions do not meet.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How an asynchronous operation began (N4). Only a pending one is reported later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +171,9 @@ impl Flags {
     pub const SILENT: Flags = Flags(1);
     /// Starts only after earlier RDMA reads of this queue pair have ended.
     pub const READ_FENCE: Flags = Flags(2);
+    /// Of an invalidation: it is no request, and waits for none. It has ended when the call returns, and has no
+    /// completion.
+    pub const AT_ONCE: Flags = Flags(4);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: Flags) -> bool {

@@ -62,17 +62,9 @@ impl MemoryRegistration {
         }
     }
 
-    /// Picture: the peer lends this. False if it may not, because an access is under way.
-    pub(crate) fn show_lent(&self, key: u32, address: u64, length: u32, right: Right) -> bool {
-        let is_free = matches!(phase(self.state.load(Acquire)), OPEN | CLOSED);
-        if is_free {
-            self.register(key, address, length, right);
-        }
-        is_free
-    }
-
     /// Picture: an access begins to what was lent as number `key`, of `length` bytes, of which `used` were used before.
-    /// Gives the address of the next byte. The caller ends the access by [`unclaim`](Self::unclaim).
+    /// Gives the address of the next byte. The caller ends the access by [`unclaim`](Self::unclaim). The peer may lend
+    /// something else before that, because it hears of the end of an access before this end may.
     ///
     /// # Errors
     /// [`Refusal::NotRegistered`].
@@ -90,15 +82,18 @@ impl MemoryRegistration {
         claim.map(|_| address).map_err(|_| Refusal::NotRegistered)
     }
 
-    /// Picture: the access has ended, after `bytes` more. `is_last`: there is no other one. True if the owner is to be
-    /// told that the memory is its own again, because it asked.
-    pub(crate) fn unclaim(&self, bytes: u32, is_last: bool) -> bool {
+    /// Picture: the access to number `key` has ended, after `bytes` more. `is_last`: there is no other one. True if the
+    /// owner is to be told that the memory is its own again, because it asked.
+    pub(crate) fn unclaim(&self, key: u32, bytes: u32, is_last: bool) -> bool {
         let mut state = self.state.load(Acquire);
         loop {
+            if (state >> 32) as u32 != key {
+                return false;
+            }
             let is_asked = phase(state) == RECALLED;
             let next = if is_asked || is_last { CLOSED } else { OPEN };
             let used = (state & BYTES) + u64::from(bytes);
-            let after = pack((state >> 32) as u32, next, used);
+            let after = pack(key, next, used);
             match self.state.compare_exchange_weak(state, after, AcqRel, Acquire) {
                 Ok(_) => return is_asked,
                 Err(now) => state = now,
@@ -144,13 +139,13 @@ mod tests {
     #[test]
     fn m2_what_the_owner_asks_for_is_claimed_no_more() {
         let picture = nothing_lent();
-        assert!(picture.show_lent(7, 1000, 100, Right::Read));
+        picture.register(7, 1000, 100, Right::Read);
         assert_eq!(picture.claim(7, 0, 100, Right::Write), Err(Refusal::NotRegistered));
         assert_eq!(picture.claim(7, 0, 100, Right::Read), Ok(1000));
-        assert!(!picture.unclaim(60, false));
+        assert!(!picture.unclaim(7, 60, false));
         assert_eq!(picture.claim(7, 0, 100, Right::Read), Err(Refusal::NotRegistered));
         assert_eq!(picture.claim(7, 60, 100, Right::Read), Ok(1060));
-        assert!(!picture.unclaim(0, false), "it failed");
+        assert!(!picture.unclaim(7, 0, false), "it failed");
         assert!(picture.recall(7));
         assert_eq!(picture.usage(), usage(7, 60, true));
         assert_eq!(picture.claim(7, 60, 100, Right::Read), Err(Refusal::NotRegistered));
@@ -159,13 +154,23 @@ mod tests {
     #[test]
     fn an_owner_that_asks_during_an_access_is_told_behind_it() {
         let picture = nothing_lent();
-        assert!(picture.show_lent(1, 0, 10, Right::Write));
+        picture.register(1, 0, 10, Right::Write);
         assert_eq!(picture.claim(1, 0, 10, Right::Write), Ok(0));
         assert!(!picture.recall(1) && !picture.recall(2));
-        assert!(!picture.show_lent(2, 0, 10, Right::Write));
-        assert!(picture.unclaim(10, true));
+        assert!(picture.unclaim(1, 10, true));
         assert_eq!(picture.usage(), usage(1, 10, true));
         assert!(picture.recall(1), "asked once more");
+    }
+
+    #[test]
+    fn an_owner_lends_anew_before_the_end_of_an_access_is_known_here() {
+        let picture = nothing_lent();
+        picture.register(1, 0, 10, Right::Write);
+        assert_eq!(picture.claim(1, 0, 10, Right::Write), Ok(0));
+        picture.register(2, 500, 20, Right::Write);
+        assert!(!picture.unclaim(1, 10, true));
+        assert_eq!(picture.usage(), usage(2, 0, false));
+        assert_eq!(picture.claim(2, 0, 20, Right::Write), Ok(500));
     }
 
     #[test]

@@ -304,6 +304,10 @@ impl implement::QueuePairObject for SimulatedQueuePair {
     }
 
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
+        if flags.has(Flags::AT_ONCE) {
+            let bound = fabric().pair(self.0)?.bindings.remove(&token);
+            return bound.map(drop).ok_or(Error::InvalidParameter);
+        }
         fabric().post(self.0, request, SimulatedWork::Invalidate(token), flags)
     }
 

@@ -88,7 +88,8 @@ impl QueuePair {
         Ok(token)
     }
 
-    /// Ends what `bind` began: once this has completed, the peer reaches nothing by that token.
+    /// Ends what `bind` began: once this has completed, the peer reaches nothing by that token. With
+    /// [`Flags::AT_ONCE`] that is so when the call returns, however long earlier requests of the queue pair wait.
     pub fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
         let invalidate = self.object.table().invalidate;
         abi::done(unsafe { invalidate(self.object.handle(), request, token, flags.0) })

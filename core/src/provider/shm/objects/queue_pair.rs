@@ -193,6 +193,9 @@ impl implement::QueuePairObject for LocalQueuePair {
     }
 
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()> {
+        if flags.has(Flags::AT_ONCE) {
+            return self.pair.close_window(token);
+        }
         self.post(request, flags, |_| {
             if self.pair.abandon_window(token) {
                 Ok(RequestedWork::Invalidate(token))

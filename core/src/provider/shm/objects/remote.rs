@@ -81,6 +81,26 @@ impl LocalPair {
             && bound.compare_exchange(word, region, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// Takes back at once what the peer can reach by this token.
+    ///
+    /// # Errors
+    /// [`Error::InsufficientResources`] while the peer is writing. [`Error::InvalidParameter`] if nothing is bound, or
+    /// not yet.
+    pub(super) fn close_window(&self, token: u32) -> ProviderResult<()> {
+        let place = window::place(token);
+        let channel = self.channel.get().ok_or(Error::NotConnected)?;
+        let window = &channel.own().windows[place];
+        let word = self.bound[place].load(Ordering::SeqCst);
+        if token == 0 || (word >> 32) as u32 != token || !window.is_of(token) {
+            return Err(Error::InvalidParameter);
+        }
+        if !window.close(channel.is_over()) {
+            return Err(Error::InsufficientResources);
+        }
+        self.free_window(place);
+        Ok(())
+    }
+
     /// The window is closed: its region may be deregistered, and the next one may have its place.
     fn free_window(&self, place: usize) {
         let word = self.bound[place].swap(0, Ordering::SeqCst);

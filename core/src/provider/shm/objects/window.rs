@@ -81,6 +81,11 @@ impl Window {
         false
     }
 
+    /// True if it was opened for this token. Owner.
+    pub(super) fn is_of(&self, token: u32) -> bool {
+        (self.state.load(Ordering::Acquire) >> 32) as u32 == token
+    }
+
     /// As a peer in the middle of something.
     #[cfg(test)]
     pub(super) fn set_phase(&self, phase: u32) {
