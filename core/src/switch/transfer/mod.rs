@@ -4,6 +4,7 @@
 //! This folder may wait, and may have connections go back to TCP. It must not decide that a connection comes to the
 //! SAN, and must not know of epoll.
 
+mod announced;
 pub mod files;
 mod from_tcp;
 mod rdma;

@@ -2,7 +2,7 @@
 //! receiver has what it wants of the data (S3–S5, A3–A12). A receiver that does not post a receive in time gets
 //! messages after all (A4), so no sender waits for long.
 
-use crate::provider::shm::{MemoryRegistration, Right};
+use crate::provider::shm::Right;
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode};
 use crate::switch::anchor::returning;
@@ -11,6 +11,7 @@ use crate::switch::endpoint::{flag, SendHalf};
 use crate::switch::policy;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Moved, Stream};
+use crate::switch::transfer::announced::Lent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::user::Access;
@@ -21,48 +22,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 const SCAN: u64 = 1_000_000;
 /// The same between hosts, where the receiver's answer takes longer.
 const SCAN_ELSEWHERE: u64 = 10_000_000;
-
-/// Data that was announced to the receiver. For RDMA read, the sender also lends the memory of the data. Once this
-/// value is dropped, the memory is the program's alone again, and this end tells the receiver how much came by RDMA.
-/// That holds also where the thread is cancelled in its wait.
-struct Lent<'a> {
-    stream: &'a Stream<'a>,
-    key: u32,
-    rest: u32,
-    /// Bytes of the data that were read or written so far.
-    taken: u32,
-    readable: bool,
-    /// The receiver knows of the data and expects it.
-    announced: bool,
-}
-
-impl Lent<'_> {
-    fn registration(&self) -> &MemoryRegistration {
-        &self.stream.own().readable.0
-    }
-
-    /// Ends RDMA read. Gives the number of bytes that the receiver read. They count as sent.
-    fn take_back(&mut self) -> u32 {
-        if !std::mem::replace(&mut self.readable, false) {
-            return 0;
-        }
-        let read = self.stream.take_back_readable(self.rest);
-        self.stream.endpoint.send.transfers.read(read);
-        self.stream.show_sent_by_rdma(read);
-        self.taken += read;
-        read
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        self.take_back();
-        if self.announced && self.taken < self.rest {
-            self.stream.endpoint.due.note(&Control::RestInMessages(self.key, self.taken));
-        }
-        self.stream.endpoint.send.transfers.forget();
-    }
-}
 
 /// The holder of the send lock waits for the peer until this value is dropped.
 struct Awaits<'a>(&'a AtomicU32);
@@ -350,7 +309,7 @@ impl Transfer<'_, '_> {
     fn look(&self, lent: Option<&Lent>) -> Result<Progress, Broken> {
         self.stream.poll();
         self.stream.absorb_if_free()?;
-        if let Some(lent) = lent.filter(|l| l.readable && l.registration().done() == l.rest) {
+        if let Some(lent) = lent.filter(|l| l.readable && l.read_by_now() == l.rest) {
             return Ok(Progress::Complete(lent.rest));
         }
         let position = self.stream.endpoint.send.total();
@@ -399,7 +358,7 @@ impl Transfer<'_, '_> {
             }
             if time::now() - scanned >= period {
                 scanned = time::now();
-                let taken = lent.filter(|l| l.readable).map_or(0, |l| l.registration().done());
+                let taken = lent.filter(|l| l.readable).map_or(0, Lent::read_by_now);
                 let over = transfers.scan(taken);
                 stream.publish_transfers();
                 if over {
