@@ -9,7 +9,7 @@
  *     between ADDRESS echo-once           says at which port, and echoes what one connection brings
  *
  * Without a case all run but the last ones: in three the connection goes to a program without the
- * library, two print a figure, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
+ * library, three print a figure, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
  */
 #include "between.h"
 
@@ -326,7 +326,7 @@ static void cut_client(int fd) {
     told("sender", n, start);
 }
 
-enum { SPECIAL = 7 };
+enum { SPECIAL = 8 };
 static const struct {
     const char *name;
     void (*server)(int fd), (*client)(int fd);
@@ -354,6 +354,8 @@ static const struct {
     {"changing", changing_server, changing_client, NULL, NULL},
     {"crossing", crossing, crossing, NULL, NULL},
     {"gives-up", gives_up_server, gives_up_client, NULL, NULL},
+    {"moved", moved_server, moved_client, NULL, NULL},
+    {"unfit", unfit_server, unfit_client, NULL, NULL},
     {"stopped", stopped_server, stopped_client, NULL, NULL},
     {"orphan", orphan_server, orphan_client, NULL, NULL},
     {"lent", lent_server, lent_client, NULL, NULL},
@@ -367,6 +369,7 @@ static const struct {
     {"computes", computes_server, computes_client, NULL, NULL},
     {"latency", echo_server, latency_client, NULL, NULL},
     {"stream", stream_server, stream_client, NULL, NULL},
+    {"mebibytes", mebibytes_server, mebibytes_client, NULL, NULL},
     {"cut", cut_server, cut_client, NULL, NULL},
 };
 

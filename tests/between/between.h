@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -92,6 +93,12 @@ void changing_client(int fd);
 void crossing(int fd);
 void gives_up_server(int fd);
 void gives_up_client(int fd);
+void moved_server(int fd);
+void moved_client(int fd);
+void unfit_server(int fd);
+void unfit_client(int fd);
+void mebibytes_server(int fd);
+void mebibytes_client(int fd);
 void stopped_server(int fd);
 void stopped_client(int fd);
 

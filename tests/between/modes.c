@@ -128,6 +128,83 @@ void gives_up_client(int fd) {
     meet(fd);
 }
 
+/* While a receive waits with much room, control of the connection goes to a child, which sends. */
+enum { USES = 100 };
+void moved_server(int fd) {
+    meet(fd);
+    receive_pieces(fd, 0, LARGE);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < USES; i++) {
+            sleep_ms(3);
+            CHECK(send(fd, "x", 1, MSG_NOSIGNAL) == 1);
+        }
+        /* The parent's again before this ends. */
+        sleep_ms(300);
+        exit(0);
+    }
+    memset(in, 0, sizeof in);
+    CHECK(recv(fd, in + 1, PIECE, MSG_WAITALL) == PIECE);
+    matches((size_t)TIMES * PIECE);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    receive_pieces(fd, (size_t)(TIMES + 1) * PIECE, LARGE);
+    meet(fd);
+}
+void moved_client(int fd) {
+    char uses[USES];
+    meet(fd);
+    send_pieces(fd, 0);
+    CHECK(recv(fd, uses, USES, MSG_WAITALL) == USES);
+    fill((size_t)TIMES * PIECE);
+    CHECK(send(fd, out + 1, PIECE, MSG_NOSIGNAL) == PIECE);
+    send_pieces(fd, (size_t)(TIMES + 1) * PIECE);
+    meet(fd);
+}
+
+/* Memory that a device may not be able to use: read-only, a file's, a file's that has lost its end. And a receive into
+ * memory that may not be written. What is sent arrives, and the rest is an error as on TCP. */
+static unsigned char *mapped(int file, int protection, int flags) {
+    void *at = mmap(NULL, PIECE, protection, flags, file, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+void unfit_client(int fd) {
+    int file = memfd_create("unfit", MFD_CLOEXEC);
+    CHECK(file >= 0 && ftruncate(file, PIECE) == 0);
+    unsigned char *shared = mapped(file, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (size_t i = 0; i < PIECE; i++) shared[i] = pattern(i);
+    unsigned char *read_only = mapped(file, PROT_READ, MAP_SHARED), *own = mapped(file, PROT_READ, MAP_PRIVATE);
+    unsigned char *all[] = {shared, read_only, own};
+    meet(fd);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 3; i++) {
+            sleep_ms(20);
+            CHECK(send(fd, all[i], PIECE, MSG_NOSIGNAL) == PIECE);
+        }
+    }
+    CHECK(ftruncate(file, PIECE / 2) == 0);
+    ssize_t n = send(fd, shared, PIECE, MSG_NOSIGNAL);
+    CHECK(n > 0 && n < PIECE);
+    CHECK(send(fd, shared + PIECE / 4 * 3, 20000, MSG_NOSIGNAL) == -1 && errno == EFAULT);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    int32_t got;
+    CHECK(recv(fd, &got, sizeof got, MSG_WAITALL) == sizeof got && got == n);
+}
+void unfit_server(int fd) {
+    unsigned char *none = mapped(-1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS);
+    meet(fd);
+    for (int i = 0; i < 6; i++) {
+        if (i == 4) CHECK(recv(fd, none, PIECE, 0) == -1 && errno == EFAULT);
+        memset(in, 0, sizeof in);
+        CHECK(recv(fd, in + 1, PIECE, MSG_WAITALL) == PIECE);
+        matches(0);
+    }
+    int32_t got = receive_pattern(fd, 0, PIECE);
+    CHECK(send(fd, &got, sizeof got, MSG_NOSIGNAL) == sizeof got);
+}
+
 /* A sender's call ends by a time-out while its peer is stopped, and all that it counts arrives. */
 void stopped_server(int fd) {
     meet(fd);
@@ -141,9 +218,7 @@ void stopped_server(int fd) {
     }
     meet(fd);
     raise(SIGSTOP);
-    size_t sent = 0;
     CHECK(receive_pattern(fd, 0, 64 * PIECE) > PIECE);
-    (void)sent;
     CHECK(waitpid(child, NULL, 0) == child);
 }
 void stopped_client(int fd) {
@@ -169,4 +244,31 @@ void stopped_client(int fd) {
     CHECK(at > PIECE && shutdown(fd, SHUT_WR) == 0);
     char byte;
     CHECK(recv(fd, &byte, 1, 0) == 0);
+}
+
+/* A figure: MiB/s of 4 MiB writes into receives as large. */
+enum { MANY_MIB = 4 << 20, WRITES = 16 };
+static unsigned char much[MANY_MIB];
+void mebibytes_server(int fd) {
+    while (recv(fd, much, sizeof much, MSG_WAITALL) > 0) {}
+    CHECK(send(fd, "m", 1, 0) == 1);
+}
+void mebibytes_client(int fd) {
+    const char *size = getenv("BETWEEN_WRITE");
+    size_t write = size ? strtoul(size, NULL, 10) : sizeof much;
+    CHECK(write > 0 && write <= sizeof much);
+    size_t count = (size_t)MANY_MIB * WRITES / write;
+    struct timespec from, to, busy_from, busy;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &busy_from);
+    for (size_t i = 0; i < count; i++) CHECK(send(fd, much, write, 0) == (ssize_t)write);
+    char byte;
+    CHECK(shutdown(fd, SHUT_WR) == 0 && recv(fd, &byte, 1, 0) == 1);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &busy);
+    double took = (to.tv_sec - from.tv_sec) + (to.tv_nsec - from.tv_nsec) / 1e9;
+    double worked = (busy.tv_sec - busy_from.tv_sec) + (busy.tv_nsec - busy_from.tv_nsec) / 1e9;
+    printf("%zu KiB writes, MiB/s: %.1f, sender's processor: %.0f %%\n", write >> 10,
+           MANY_MIB * (WRITES / 1048576.0) / took, worked / took * 100);
+    fflush(stdout);
 }

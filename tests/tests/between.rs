@@ -17,8 +17,8 @@ fn between() -> &'static PathBuf {
     BUILT.get_or_init(|| {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("between");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("between");
-        let sources =
-            ["between.c", "common.c", "forks.c", "handing.c"].map(|name| folder.join(name));
+        let sources = ["between.c", "common.c", "forks.c", "handing.c", "modes.c"];
+        let sources = sources.map(|name| folder.join(name));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(compiler)
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
@@ -32,8 +32,18 @@ fn between() -> &'static PathBuf {
 
 /// Runs cases; what the log says under the shim.
 fn run(mode: Mode, address: &str, cases: &[&str]) -> String {
+    run_with(mode, None, address, cases)
+}
+
+/// The same with a rules file.
+fn run_with(mode: Mode, rules: Option<&str>, address: &str, cases: &[&str]) -> String {
     let sandbox = Sandbox::new();
     let mut command = mode.command(between());
+    if let Some(rules) = rules {
+        let path = sandbox.file("rules.toml");
+        std::fs::write(&path, rules).expect("a file");
+        command.env("SANSHIM_CONFIG", path);
+    }
     command.arg(address).args(cases);
     command.env("SANSHIM_PROVIDERS", "shm-objects").env("SANSHIM_MOVE_AFTER", "0");
     command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", sandbox.log());
@@ -58,9 +68,14 @@ fn is_back(log: &str) -> bool {
 /// Runs cases with every connection on the fabric, to its end; what the log says. Where an end got no processor in time
 /// a connection stays on TCP, as it should: then once more.
 fn run_on_fabric(address: &str, cases: &[&str]) -> String {
+    run_on_fabric_with(None, address, cases)
+}
+
+/// The same with a rules file.
+fn run_on_fabric_with(rules: Option<&str>, address: &str, cases: &[&str]) -> String {
     let on_fabric = |log: &str| log.contains("provider=shm") && !is_back(log);
     for attempt in 1..=3 {
-        let log = run(Mode::Shim, address, cases);
+        let log = run_with(Mode::Shim, rules, address, cases);
         if on_fabric(&log) {
             return log;
         }
@@ -82,6 +97,75 @@ fn the_cases_over_the_fabric() {
 #[test]
 fn the_cases_over_the_fabric_by_ipv6() {
     run_on_fabric("::1", &[]);
+}
+
+/// Reads and writes from program to program, as the links of both ends counted them.
+fn accesses(log: &str) -> [u64; 2] {
+    const SAID: &str = "from program to program by RDMA: ";
+    let counts = log.lines().filter_map(|line| {
+        let numbers = line.split_once(SAID)?.1.split(' ').filter_map(|word| word.parse().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        Some([numbers[0], numbers[2]])
+    });
+    counts.fold([0, 0], |[reads, writes], [r, w]| [reads + r, writes + w])
+}
+
+/// Runs a case in which programs send much, with these operations alone; how often each was used.
+fn by_rdma(operations: &str, case: &str) -> [u64; 2] {
+    let rules = format!("[shm]\nrdma_threshold = 16384\nrdma_operations = \"{operations}\"\n");
+    let log = run_on_fabric_with(Some(&rules), "127.0.0.1", &[case]);
+    assert!(!log.contains("broke"), "{log}");
+    accesses(&log)
+}
+
+/// In the mode that fits what the receiver does (A7), and back where it changes (A8, A11). Where a processor is missed some
+/// sends go in messages, so these are fewer than the sends (8 in each turn).
+#[test]
+fn programs_with_much_data_read_each_others_memory() {
+    for (case, least) in
+        [("large", 3), ("small-large", 3), ("changing", 6), ("crossing", 6), ("gives-up", 3)]
+    {
+        let [reads, writes] = by_rdma("read", case);
+        assert!(reads >= least && writes == 0, "{case}: {reads} reads, {writes} writes");
+    }
+}
+
+#[test]
+fn programs_with_much_data_write_into_posted_receives() {
+    for (case, least) in
+        [("large", 3), ("small-large", 2), ("changing", 6), ("crossing", 6), ("gives-up", 3)]
+    {
+        let [reads, writes] = by_rdma("write", case);
+        assert!(writes >= least && reads == 0, "{case}: {reads} reads, {writes} writes");
+    }
+}
+
+/// A receive that waits has lent its memory over the queue pair that is to move.
+#[test]
+fn control_moves_while_a_receive_has_lent_its_memory() {
+    let rules = "[shm]\nrdma_threshold = 16384\nrdma_operations = \"write\"\n";
+    let log = run_on_fabric_with(Some(rules), "127.0.0.1", &["moved"]);
+    assert!(log.contains("this process has control") && !log.contains("broke"), "{log}");
+    assert!(accesses(&log)[1] >= 3, "{log}");
+}
+
+/// What one end announces and what the other advertises cross (A12).
+#[test]
+fn programs_with_much_data_use_both_operations() {
+    for case in ["changing", "crossing", "gives-up"] {
+        let [reads, writes] = by_rdma("both", case);
+        assert!(reads + writes >= 4, "{case}: {reads} reads, {writes} writes");
+    }
+}
+
+/// Whatever could be done by RDMA, small receives have it in messages, and so has everything without a threshold.
+#[test]
+fn programs_whose_receives_are_small_use_no_rdma() {
+    for operations in ["read", "write", "both"] {
+        assert_eq!(by_rdma(operations, "small"), [0, 0], "{operations}");
+    }
+    let log = run_on_fabric("127.0.0.1", &["large", "crossing"]);
+    assert_eq!(accesses(&log), [0, 0], "{log}");
 }
 
 #[test]
