@@ -185,6 +185,8 @@ void unfit_client(int fd) {
         }
     }
     CHECK(ftruncate(file, PIECE / 2) == 0);
+    /* The library believes for a moment that memory is there. */
+    sleep_ms(500);
     ssize_t n = send(fd, shared, PIECE, MSG_NOSIGNAL);
     CHECK(n > 0 && n < PIECE);
     CHECK(send(fd, shared + PIECE / 4 * 3, 20000, MSG_NOSIGNAL) == -1 && errno == EFAULT);
@@ -212,7 +214,7 @@ void stopped_server(int fd) {
     pid_t self = getpid(), child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        sleep_ms(3000);
+        sleep_ms(6000);
         kill(self, SIGCONT);
         _exit(0);
     }
@@ -240,7 +242,7 @@ void stopped_client(int fd) {
         if (n < 0) break;
     }
     clock_gettime(CLOCK_MONOTONIC, &now);
-    CHECK(now.tv_sec - began.tv_sec <= 2);
+    CHECK(now.tv_sec - began.tv_sec <= 4);
     CHECK(at > PIECE && shutdown(fd, SHUT_WR) == 0);
     char byte;
     CHECK(recv(fd, &byte, 1, 0) == 0);

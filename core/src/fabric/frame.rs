@@ -61,7 +61,8 @@ kinds! {
     Lend = 15;
     /// The end asks for what it lent: right (4), number (4).
     Recall = 16;
-    /// What the end read of what was lent to it: number (4), bytes (4), not zero (4) if it reads no more.
+    /// What the end read of what was lent to it: number (4), bytes (4), and as bits (4) that it reads no more, and that it
+    /// was asked for it and reads at this moment.
     ReadLent = 17;
     /// The same of what it wrote.
     WroteLent = 18;

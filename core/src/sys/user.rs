@@ -75,6 +75,15 @@ pub(crate) fn check_at(at: *const u8, length: usize, access: Access, ticks: u64)
     ask(first, last, access, now)
 }
 
+/// [`check`], which asks the kernel whatever it answered before.
+pub fn check_anew(at: *const u8, length: usize, access: Access) -> Result<()> {
+    let Some(end) = (at as usize).checked_add(length.max(1) - 1) else {
+        return Err(Errno(libc::EFAULT));
+    };
+    let now = super::time::ticks() >> 24;
+    ask(at as usize >> PAGE_BITS, end >> PAGE_BITS, access, now)
+}
+
 #[cold]
 fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
     if first == 0 || last >= 1 << (47 - PAGE_BITS) {

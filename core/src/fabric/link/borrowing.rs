@@ -41,7 +41,8 @@ fn encode(usage: Usage) -> [u8; 12] {
     let mut payload = [0; 12];
     payload[..4].copy_from_slice(&usage.key.to_le_bytes());
     payload[4..8].copy_from_slice(&usage.bytes.to_le_bytes());
-    payload[8..].copy_from_slice(&u32::from(usage.is_over).to_le_bytes());
+    let how = u32::from(usage.is_over) | u32::from(usage.is_asked) << 1;
+    payload[8..].copy_from_slice(&how.to_le_bytes());
     payload
 }
 
@@ -78,9 +79,12 @@ impl Link {
 
     /// The peer used what this end lent. False if that makes no sense.
     pub(super) fn note_usage(&self, body: &Body, right: Right, payload: &[u8]) -> bool {
-        let Some([key, bytes, is_over]) = words(payload) else { return false };
-        let usage = Usage { key, bytes, is_over: is_over != 0 };
+        let Some([key, bytes, how]) = words(payload) else { return false };
+        let usage = Usage { key, bytes, is_over: how & 1 != 0, is_asked: how & 2 != 0 };
         self.lending.is_unanswered.store(false, SeqCst);
+        if usage.is_asked {
+            self.lending.is_heard.store(true, SeqCst);
+        }
         let makes_sense = body.own_lent(right).note_usage(usage);
         // A sender waits for the one, and a receiver for the other.
         self.wake(body, true, true);
@@ -123,7 +127,7 @@ impl Link {
     ) -> Result<usize, Refusal> {
         let count = to.len().min((length - taken) as usize).min(self.largest_transfer() as usize);
         let used = if commit { taken + count as u32 } else { taken };
-        let usage = Usage { key, bytes: used, is_over: used == length };
+        let usage = Usage { key, bytes: used, is_over: used == length, is_asked: false };
         let at = to.cast::<u8>();
         self.use_lent(Right::Read, (key, length, taken), (at, count), commit.then_some(usage))
     }
@@ -144,7 +148,7 @@ impl Link {
         length: usize,
     ) -> Result<usize, Refusal> {
         let count = length.min(room as usize).min(self.largest_transfer() as usize);
-        let usage = Usage { key, bytes: count as u32, is_over: true };
+        let usage = Usage { key, bytes: count as u32, is_over: true, is_asked: false };
         self.use_lent(Right::Write, (key, room, 0), (from.cast_mut(), count), Some(usage))
     }
 
@@ -197,7 +201,7 @@ impl Link {
 
     /// Does what was claimed, and waits for its end.
     fn access(&self, access: &Access) -> Result<(), Refusal> {
-        let posted = self.while_nobody_sends(|out| self.post_access(out, access));
+        let posted = self.as_sender(|out| self.post_access(out, access));
         let Ok((number, is_told)) = posted else {
             self.unclaim(access, false, true);
             return Err(Refusal::Gone);
@@ -214,7 +218,7 @@ impl Link {
             accesses.fetch_add(1, Relaxed);
             bytes.fetch_add(access.length.into(), Relaxed);
         }
-        self.while_nobody_sends(|_| self.lending.accesses.fetch_sub(1, SeqCst));
+        self.as_sender(|_| self.lending.accesses.fetch_sub(1, SeqCst));
         is_done.then_some(()).ok_or(Refusal::Gone)
     }
 

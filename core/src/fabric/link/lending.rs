@@ -21,16 +21,19 @@ use crate::provider::interface::{Error, Flags, Limits, RemoteAccess};
 use crate::provider::shm::{MemoryRegistration, Right};
 use crate::sys::handlers::Undisturbed;
 use crate::sys::{process, time};
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Most bytes that one transfer may use: they stay pinned as long.
 const MOST: u32 = 8 << 20;
-/// How long (ns) this end waits for the answer to a request for memory.
-const ANSWER: u64 = 100_000_000;
+/// How long (ns) this end waits for the answer to a request for memory: longer than a device takes to send a lost packet
+/// again.
+const ANSWER: u64 = 2_500_000_000;
+/// The same where the peer has said that an access is under way. Its device ends that, or its queue pair, before.
+const ACCESS: u64 = 30_000_000_000;
 /// How long (ns) the peer's word of an access before the end of a window may be on its way.
 const LATE: u64 = 5_000_000;
 /// How long (ns) this end waits for its own device.
-pub(super) const DEVICE: u64 = 5_000_000_000;
+pub(super) const DEVICE: u64 = 10_000_000_000;
 /// How often a thread looks before it naps between looks, and how long (ns) it naps.
 const LOOKS: u32 = 500;
 const NAP: u64 = 50_000;
@@ -114,7 +117,7 @@ impl Link {
         let _undisturbed = Undisturbed::begin();
         let registered = self.register(at as *mut u8, length as usize);
         let bound = registered.and_then(|region| {
-            self.while_nobody_sends(|out| self.bind_for_peer(out, region, (right, key, at, length)))
+            self.as_sender(|out| self.bind_for_peer(out, region, (right, key, at, length)))
         });
         let is_told = match bound {
             Ok(is_told) => is_told,
@@ -192,16 +195,29 @@ impl Link {
         let mut payload = [0; 8];
         payload[..4].copy_from_slice(&(right as u32).to_le_bytes());
         payload[4..].copy_from_slice(&lent.usage().key.to_le_bytes());
-        let mut is_asked = false;
-        let answered = self.wait_until(ANSWER, || {
-            if !is_asked {
-                is_asked = self.while_nobody_sends(|out| {
+        self.lending.is_heard.store(false, SeqCst);
+        let (began, mut arrived, mut request, mut is_given_up) = (time::now(), None, None, false);
+        let is_over = self.wait_until(ACCESS, || {
+            request = request.or_else(|| {
+                self.as_sender(|out| {
                     self.reclaim(out);
-                    self.send(out, FrameKind::Recall, &[&payload]).is_ok()
-                });
+                    let number = self.posted.load(Relaxed);
+                    self.send(out, FrameKind::Recall, &[&payload]).ok().map(|()| number)
+                })
+            });
+            if lent.usage().is_over || self.has_failed() {
+                return true;
             }
-            lent.usage().is_over || self.has_failed()
+            let now = time::now();
+            if request.is_some_and(|number| self.completed.load(Acquire) > number) {
+                arrived.get_or_insert(now);
+            }
+            // Where the question itself does not arrive, the fabric may be slow.
+            let late = arrived.map_or(now - began >= 2 * ANSWER, |since| now - since >= ANSWER);
+            is_given_up = late && !self.lending.is_heard.load(SeqCst);
+            is_given_up
         });
+        let answered = is_over && !is_given_up;
         if !answered {
             log::info!("link {:x}: the peer does not answer: messages", self.id());
             self.lending.is_unanswered.store(true, SeqCst);
@@ -215,7 +231,7 @@ impl Link {
             // The peer reaches nothing through a queue pair that has ended. What was registered goes with it.
             return self.break_off();
         }
-        let lent = self.while_nobody_sends(|out| {
+        let lent = self.as_sender(|out| {
             self.lending.rights.fetch_and(!right.bit(), SeqCst);
             self.wire().and_then(|wire| wire.rings(out).lent[right.place()].take())
         });
@@ -228,7 +244,7 @@ impl Link {
     fn end_in_order(&self, right: Right) -> bool {
         let mut number = None;
         let is_over = self.wait_until(DEVICE, || {
-            number = number.or_else(|| self.while_nobody_sends(|out| self.invalidate(out, right)));
+            number = number.or_else(|| self.as_sender(|out| self.invalidate(out, right)));
             number.is_some_and(|number| self.completed.load(Acquire) > number) || self.has_failed()
         });
         is_over && !self.has_failed()
@@ -238,7 +254,7 @@ impl Link {
     fn end_at_once(&self, right: Right) -> bool {
         let mut ended = Err(Error::NotConnected);
         self.wait_until(DEVICE, || {
-            ended = self.while_nobody_sends(|out| {
+            ended = self.as_sender(|out| {
                 let wire = self.wire().ok_or(Error::NotConnected)?;
                 let lent = wire.rings(out).lent[right.place()].as_ref();
                 let (_, token) = lent.ok_or(Error::InvalidParameter)?;
@@ -267,12 +283,21 @@ impl Link {
 
     /// Ends the queue pair: neither end reaches the other's memory any more.
     pub(super) fn break_off(&self) {
-        self.while_nobody_sends(|_| {
+        self.as_sender(|_| {
             if let Some(wire) = self.wire() {
                 let _ = wire.pair.flush();
             }
         });
         self.fail(Error::TimedOut);
+    }
+
+    /// Runs `f` while no thread sends, and then sends what others left to the thread that was sending.
+    pub(super) fn as_sender<T>(&self, f: impl FnOnce(&mut LinkSender) -> T) -> T {
+        let result = self.while_nobody_sends(f);
+        if self.again.load(SeqCst) != 0 {
+            self.push(Tell::Due);
+        }
+        result
     }
 
     /// Takes completions until `is_so`, for `patience` ns at most. False if it is not so by then.

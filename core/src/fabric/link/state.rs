@@ -72,6 +72,8 @@ pub(super) struct Lending {
     pub(super) rights: AtomicU32,
     /// How many accesses to the peer's memory are under way.
     pub(super) accesses: AtomicU32,
+    /// The peer has said that it was asked for memory, and that an access to it is under way.
+    pub(super) is_heard: AtomicBool,
     /// Accesses of this end that were done, and their bytes: reads, then writes.
     pub(super) done: [(AtomicU64, AtomicU64); 2],
     /// The peer has not answered in time to a request for memory: nothing more is lent to it before it does.

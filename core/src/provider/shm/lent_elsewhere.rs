@@ -22,6 +22,8 @@ pub(crate) struct Usage {
     pub(crate) bytes: u32,
     /// The peer uses no more of it.
     pub(crate) is_over: bool,
+    /// It was asked for, and an access is under way.
+    pub(crate) is_asked: bool,
 }
 
 impl MemoryRegistration {
@@ -32,6 +34,7 @@ impl MemoryRegistration {
             key: (state >> 32) as u32,
             bytes: (state & BYTES) as u32,
             is_over: phase(state) == CLOSED,
+            is_asked: phase(state) == RECALLED,
         }
     }
 
@@ -101,8 +104,8 @@ impl MemoryRegistration {
         }
     }
 
-    /// Picture: the owner asks for what it lent as number `key`. True if it is to be told at once how much was used. No
-    /// access begins any more.
+    /// Picture: the owner asks for what it lent as number `key`. True if it is to be told how it stands; once more when an
+    /// access that is under way has ended. No access begins any more.
     pub(crate) fn recall(&self, key: u32) -> bool {
         let mut state = self.state.load(Acquire);
         loop {
@@ -116,7 +119,7 @@ impl MemoryRegistration {
             };
             let asked = pack(key, next, state & BYTES);
             match self.state.compare_exchange_weak(state, asked, AcqRel, Acquire) {
-                Ok(_) => return next == CLOSED,
+                Ok(_) => return true,
                 Err(now) => state = now,
             }
         }
@@ -133,7 +136,7 @@ mod tests {
     }
 
     fn usage(key: u32, bytes: u32, is_over: bool) -> Usage {
-        Usage { key, bytes, is_over }
+        Usage { key, bytes, is_over, is_asked: false }
     }
 
     #[test]
@@ -156,7 +159,7 @@ mod tests {
         let picture = nothing_lent();
         picture.register(1, 0, 10, Right::Write);
         assert_eq!(picture.claim(1, 0, 10, Right::Write), Ok(0));
-        assert!(!picture.recall(1) && !picture.recall(2));
+        assert!(picture.recall(1) && picture.usage().is_asked && !picture.recall(2));
         assert!(picture.unclaim(1, 10, true));
         assert_eq!(picture.usage(), usage(1, 10, true));
         assert!(picture.recall(1), "asked once more");

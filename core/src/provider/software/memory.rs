@@ -7,6 +7,7 @@
 use super::inherited;
 use crate::provider::interface::{implement, Error, MemoryPiece, ProviderResult};
 use crate::sys::process::{self, SignalsHeld};
+use crate::sys::user::{self, Access};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -257,6 +258,8 @@ impl implement::MemoryRegionObject for Region {
         if length == 0 || address.is_null() {
             return Err(Error::InvalidParameter);
         }
+        // A device pins it for reading and writing, and so finds out.
+        user::check_anew(address, length, Access::Write).map_err(|_| Error::LocalAccess)?;
         let token = self.memory.register(start..end)?;
         let is_first =
             self.token.compare_exchange(0, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();

@@ -6,7 +6,7 @@ use crate::switch::stream::Stream;
 /// Data that was announced to the receiver. For RDMA read, the sender also lends the memory of the data. Once this
 /// value is dropped, the memory is the program's alone again, and this end tells the receiver how much came by RDMA.
 /// That holds also where the thread is cancelled in its wait.
-pub(super) struct Lent<'a> {
+pub(super) struct LentData<'a> {
     pub(super) stream: &'a Stream<'a>,
     pub(super) key: u32,
     pub(super) rest: u32,
@@ -17,7 +17,7 @@ pub(super) struct Lent<'a> {
     pub(super) announced: bool,
 }
 
-impl Lent<'_> {
+impl LentData<'_> {
     /// Bytes that the receiver has read so far.
     pub(super) fn read_by_now(&self) -> u32 {
         self.stream.own().readable.0.done()
@@ -36,7 +36,7 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentData<'_> {
     fn drop(&mut self) {
         self.take_back();
         if self.announced && self.taken < self.rest {

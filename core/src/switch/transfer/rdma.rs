@@ -11,7 +11,7 @@ use crate::switch::endpoint::{flag, SendHalf};
 use crate::switch::policy;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Moved, Stream};
-use crate::switch::transfer::announced::Lent;
+use crate::switch::transfer::announced::LentData;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::user::Access;
@@ -219,7 +219,7 @@ impl Transfer<'_, '_> {
             stream.endpoint.send.transfers.forget();
             return Ok(false);
         }
-        let mut lent = Lent { stream, key, rest, taken: 0, readable, announced: false };
+        let mut lent = LentData { stream, key, rest, taken: 0, readable, announced: false };
         let address = readable.then_some(at);
         let sent = stream.announce(Available { key, rest, address }, first, self.from);
         let Ok(moved) = sent else {
@@ -235,7 +235,7 @@ impl Transfer<'_, '_> {
     }
 
     /// Waits until the receiver has read the announced data, or writes the data where the receiver wants it.
-    fn follow(&mut self, mut lent: Lent) -> Result<bool, Broken> {
+    fn follow(&mut self, mut lent: LentData) -> Result<bool, Broken> {
         let readable = lent.readable;
         loop {
             let (end, go_on) = match self.wait(Some(&lent))? {
@@ -279,7 +279,7 @@ impl Transfer<'_, '_> {
     }
 
     /// Ends RDMA read, and goes on behind the bytes that the receiver read from the program's memory.
-    fn take_back(&mut self, lent: &mut Lent) -> u32 {
+    fn take_back(&mut self, lent: &mut LentData) -> u32 {
         let read = lent.take_back();
         self.from.skip(read as usize);
         self.moved.bytes += read as usize;
@@ -306,7 +306,7 @@ impl Transfer<'_, '_> {
     }
 
     /// Gives what the receiver has done about the transfer by now.
-    fn look(&self, lent: Option<&Lent>) -> Result<Progress, Broken> {
+    fn look(&self, lent: Option<&LentData>) -> Result<Progress, Broken> {
         self.stream.poll();
         self.stream.absorb_if_free()?;
         if let Some(lent) = lent.filter(|l| l.readable && l.read_by_now() == l.rest) {
@@ -316,7 +316,7 @@ impl Transfer<'_, '_> {
         Ok(self.stream.endpoint.send.transfers.progress(position, self.abilities))
     }
 
-    fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
+    fn wait(&mut self, lent: Option<&LentData>) -> Result<Woken, Broken> {
         let waits = &self.stream.endpoint.send.waits;
         waits.store(1, Relaxed);
         let woken = self.wait_for_progress(lent);
@@ -324,7 +324,7 @@ impl Transfer<'_, '_> {
         woken
     }
 
-    fn wait_for_progress(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
+    fn wait_for_progress(&mut self, lent: Option<&LentData>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
         self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;
@@ -358,7 +358,7 @@ impl Transfer<'_, '_> {
             }
             if time::now() - scanned >= period {
                 scanned = time::now();
-                let taken = lent.filter(|l| l.readable).map_or(0, Lent::read_by_now);
+                let taken = lent.filter(|l| l.readable).map_or(0, LentData::read_by_now);
                 let over = transfers.scan(taken);
                 stream.publish_transfers();
                 if over {
