@@ -19,6 +19,8 @@ use crate::session::LARGEST_TRANSFER;
 use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
+/// Most bytes of one read. Soft-RoCE sends all of an answer at once, and loses packets of a longer one.
+const LARGEST_READ: usize = 1 << 20;
 /// The kinds of frames that tell what was used, by the right's place.
 const USED: [FrameKind; 2] = [FrameKind::ReadLent, FrameKind::WroteLent];
 
@@ -125,7 +127,7 @@ impl Link {
         to: *mut [u8],
         commit: bool,
     ) -> Result<usize, Refusal> {
-        let count = to.len().min((length - taken) as usize).min(self.largest_transfer() as usize);
+        let count = to.len().min((length - taken) as usize).min(LARGEST_READ);
         let used = if commit { taken + count as u32 } else { taken };
         let usage = Usage { key, bytes: used, is_over: used == length, is_asked: false };
         let at = to.cast::<u8>();

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 const MOST: u32 = 8 << 20;
 /// How long (ns) this end waits for the answer to a request for memory: longer than a device takes to send a lost packet
 /// again.
-const ANSWER: u64 = 2_500_000_000;
+const ANSWER: u64 = 6_000_000_000;
 /// The same where the peer has said that an access is under way. Its device ends that, or its queue pair, before.
 const ACCESS: u64 = 30_000_000_000;
 /// How long (ns) the peer's word of an access before the end of a window may be on its way.
