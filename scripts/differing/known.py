@@ -77,6 +77,7 @@ PATTERNS = [
     ("ended-under-a-call", r"(recv|rstream|drain) .*", r"blocked; .*", r"blocked; .*: EBADF", "closing"),
     ("ended-under-a-call", r"(poll|epoll_wait) .*", r".*", r".*hup.*", "closing"),
     ("ended-under-a-call", r"poll .*", r"blocked; .*\bnval\b.*", r"blocked; .*\bnval\b.*", "closing"),
+    ("a-number-for-a-moment", r"(listen|connect|accept|dup|epoll_create|take) .*", r"\d+( .*)?", r"\d+( .*)?", "threads"),
     ("looks-behind-what-it-looked-at", r"recv .*\bpeek,waitall\b.*", r"blocked; .*", r"naps; .*", "looking"),
     ("passed-and-taken", r"epoll_ctl .*", "EEXIST", "0", "taken"),
     ("passed-and-taken", r"(poll|epoll_wait) .*", r".*err.*", r".*hup.*", "taken"),

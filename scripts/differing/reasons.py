@@ -30,6 +30,7 @@
     lowat    a receive sleeps below SO_RCVLOWAT
     closing  a descriptor was closed while another thread's call waited on it
     looking  a call looks now and then for what the kernel sleeps for, and says the same in the end
+    threads  a process has several threads
     printed  a stream of libc sent to a connection that was reset, and so took the error off
 
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
@@ -84,6 +85,7 @@ def reasons(program, mode, index, native, log):
         "orphaned": tells_less(*answers) and all(past.is_closed_behind_fork(one) for one in connections),
         "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
         "async": any(step.name == "flags" and step.get("how") == "async" for step in past.steps),
+        "threads": any(step.name == "thread" for step in past.steps),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
     return {reason for reason, holds in told.items() if holds}
