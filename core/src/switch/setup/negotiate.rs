@@ -64,7 +64,9 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
     }
 }
 
-/// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once.
+/// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once. Not inlined,
+/// because a fork child's connection comes here, and order.ld says where this lies.
+#[inline(never)]
 pub(super) fn step(socket: &Socket) {
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
