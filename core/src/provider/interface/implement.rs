@@ -143,8 +143,8 @@ pub trait QueuePairObject: Send + Sync + 'static {
         flags: Flags,
     ) -> ProviderResult<u32>;
     /// Ends what `bind` began. The peer reaches nothing once this has completed. With [`Flags::AT_ONCE`] it is no
-    /// request: it may fail with [`Error::InsufficientResources`] while an access is under way, and with any error where
-    /// the bind has not completed or the device cannot do it.
+    /// request: it may fail with [`Error::InsufficientResources`](super::Error::InsufficientResources) while an access
+    /// is under way, and with any error where the bind has not completed or the device cannot do it.
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> ProviderResult<()>;
     /// Ends every outstanding request with [`Error::Cancelled`](super::Error::Cancelled); so ends
     /// what is posted afterwards, at once or as a completion.
