@@ -154,8 +154,9 @@ impl MemoryRegistration {
         }
     }
 
-    /// RDMA read (S4): the next bytes of what the peer lent as number `key`, of `length` bytes, of
-    /// which `taken` were read before, to `to`. `commit`: they count as read. Peer.
+    /// RDMA read (S4): copies to `to` the next bytes of what the peer lent. `what` is the number that the peer lent the
+    /// memory as, the length of the memory, and how many of these bytes were read before. The peer's process must
+    /// still live once the bytes are here: `lives` tells. `commit`: the bytes count as read. Peer.
     ///
     /// # Errors
     /// [`Refusal`]; nothing counts as read then, though bytes at `to` may have changed.
@@ -165,12 +166,12 @@ impl MemoryRegistration {
     pub(crate) unsafe fn read(
         &self,
         process: u32,
-        key: u32,
-        length: u32,
-        taken: u32,
+        what: (u32, u32, u32),
         to: *mut [u8],
+        lives: impl FnOnce() -> bool,
         commit: bool,
     ) -> Result<usize, Refusal> {
+        let (key, length, taken) = what;
         let state = self.check(key, taken.into(), length, Right::Read)?;
         let wanted = to.len().min((length - taken) as usize);
         let address = self.address.load(Ordering::Relaxed).wrapping_add(taken.into());
@@ -178,6 +179,10 @@ impl MemoryRegistration {
         let n = unsafe { self.proof.read(process, address, to.cast(), wanted) }?;
         if n == 0 {
             return Err(Refusal::Fault);
+        }
+        // The owner may end as soon as the bytes count as read. So this end asks before that.
+        if !lives() {
+            return Err(Refusal::Stranger);
         }
         if commit {
             let read = state + n as u64;
@@ -271,7 +276,7 @@ mod tests {
         to: &mut [u8],
     ) -> Result<usize, Refusal> {
         // SAFETY: the slice may be written.
-        unsafe { r.read(r.process(), key, length, taken, to, true) }
+        unsafe { r.read(r.process(), (key, length, taken), to, || true, true) }
     }
 
     fn write(r: &MemoryRegistration, key: u32, room: u32, from: &[u8]) -> Result<usize, Refusal> {
@@ -354,6 +359,23 @@ mod tests {
         r.proof.misdirect(&elsewhere);
         assert_eq!(write(&r, 2, 10, &[1; 3]), Err(Refusal::Stranger));
         assert_eq!(memory, [5; 10]);
+    }
+
+    #[test]
+    fn what_an_ended_process_lent_does_not_count_as_read() {
+        let mut memory = vec![5; 10];
+        let r = nothing_lent();
+        lend(&r, &mut memory, 1, Right::Read);
+        let mut to = [0; 10];
+        // A sender ends as soon as its bytes count as read.
+        let ends_after_the_read = || {
+            assert_eq!(r.done(), 0);
+            false
+        };
+        // SAFETY: the array may be written.
+        let read =
+            unsafe { r.read(r.process(), (1, 10, 0), &raw mut to, ends_after_the_read, true) };
+        assert_eq!((read, r.done()), (Err(Refusal::Stranger), 0));
     }
 
     #[test]

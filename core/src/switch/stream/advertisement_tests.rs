@@ -239,7 +239,8 @@ fn m2_nothing_for_the_peer_of_another_connection_on_shm() {
     let read = |end: &Stream| {
         let (lent, mut to) = (&end.peer().readable.0, [0u8; 100]);
         // SAFETY: these bytes are ours.
-        unsafe { lent.read(process::pid(), 7, 100, 0, &raw mut to, true) }.map(|n| to[..n].to_vec())
+        unsafe { lent.read(process::pid(), (7, 100, 0), &raw mut to, || true, true) }
+            .map(|n| to[..n].to_vec())
     };
     let write = |end: &Stream| {
         let (lent, from) = (&end.peer().writable.0, [9u8; 100]);

@@ -95,8 +95,8 @@ impl Stream<'_> {
         consumes: bool,
     ) -> Result<usize, Refusal> {
         let place = std::ptr::slice_from_raw_parts_mut(to, length);
+        let what = (rest.key, rest.length, rest.taken);
         if let Some(link) = self.fabric {
-            let what = (rest.key, rest.length, rest.taken);
             // SAFETY: the program passed these bytes to be written, or they are our own.
             return unsafe { link.read_lent(what, place, consumes) };
         }
@@ -106,10 +106,7 @@ impl Stream<'_> {
             return Err(Refusal::Stranger);
         }
         // SAFETY: as above.
-        let read =
-            unsafe { lent.read(process, rest.key, rest.length, rest.taken, place, consumes) };
-        // By now this end knows whose memory that was.
-        read.and_then(|bytes| lender.lives().then_some(bytes).ok_or(Refusal::Stranger))
+        unsafe { lent.read(process, what, place, || lender.lives(), consumes) }
     }
 
     /// Decides about announced data that could not be copied to the `length` bytes at `to`.
