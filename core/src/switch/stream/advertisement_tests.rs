@@ -225,6 +225,26 @@ fn a14_an_advertisement_that_was_taken_back_is_dropped() {
     assert!(!matches!(plan(&left), Plan::Write(_)));
 }
 
+/// The peer still uses the advertisement: to end its access without asking breaks the queue pair between hosts.
+#[test]
+fn a12_a_message_without_data_that_another_thread_takes_in_leaves_an_advertisement_good() {
+    let Ends { left, right } = large_receive();
+    let mut room = vec![0; LARGE];
+    let posted = post(&right, &mut room);
+    left.endpoint.due.note(&Control::EnterMode(Mode::LargeReceive, false));
+    tell(&left);
+    let sequence = right.endpoint.session.expected();
+    let slot = right.slot_in(sequence);
+    let header = Header::decode(slot.header(sequence), right.payload_in()).unwrap();
+    right.keep_sizes(&header);
+    right.begin_control(&header).unwrap();
+    assert!(!right.is_advertisement_over());
+    assert_eq!(send(&left, &[1; 64]).bytes, 64);
+    takes_in(&right);
+    assert!(right.is_advertisement_over());
+    assert_eq!(posted.take_back(), 0);
+}
+
 #[test]
 fn m2_nothing_for_the_peer_of_another_connection_on_shm() {
     let [ours, others] = [(); 2].map(|()| Ends::with(BOTH));

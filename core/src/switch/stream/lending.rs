@@ -73,10 +73,11 @@ impl Stream<'_> {
     }
 
     /// True if the peer sent data otherwise since this end advertised a buffer: the peer uses no advertisement from
-    /// before that data (A14).
-    fn is_advertisement_over(&self) -> bool {
+    /// before that data (A14). A message without data is no sign of that (A12). Another thread may be taking in such a
+    /// message at this moment.
+    pub(super) fn is_advertisement_over(&self) -> bool {
         let receive = &self.endpoint.receive;
-        receive.next_read() != self.endpoint.session.expected()
+        self.next_with_data(receive.next_read()) != self.endpoint.session.expected()
             || self.peer().sending.0.tail.load(Acquire) != receive.head.load(Relaxed)
     }
 }
