@@ -42,6 +42,10 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if how != libc::SHUT_WR {
         stream.endpoint.set(flag::RECEIVE_SHUT);
         stream.own().sending.0.finished.fetch_or(READ_SHUT, SeqCst);
+        if let Some(link) = stream.fabric {
+            // The peer is to hear this before TCP's end, or it takes the end for that of one that left bytes unread.
+            link.ring();
+        }
         registry::set_state(socket.statistics(), registry::State::Closing);
     }
     if stream.endpoint.has(flag::RECEIVE_SHUT) {
