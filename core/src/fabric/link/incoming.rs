@@ -94,14 +94,13 @@ impl Link {
     }
 
     fn apply(&self, kind: FrameKind, state: &FrameState, payload: &[u8]) -> Result<(), Wrong> {
-        let if_sensible = |makes_sense| if makes_sense { Ok(()) } else { Err(Wrong) };
-        match kind {
-            FrameKind::Entered => if_sensible(self.peer_entered()),
-            FrameKind::Refused => if_sensible(self.note_refused()),
-            FrameKind::Withdraw => if_sensible(self.heed_withdrawal()),
-            FrameKind::Move => if_sensible(self.heed_move(payload)),
-            FrameKind::Moved => if_sensible(self.heed_moved()),
-            FrameKind::Ring => if_sensible(self.take_ring(payload)),
+        let makes_sense = match kind {
+            FrameKind::Entered => self.peer_entered(),
+            FrameKind::Refused => self.note_refused(),
+            FrameKind::Withdraw => self.heed_withdrawal(),
+            FrameKind::Move => self.heed_move(payload),
+            FrameKind::Moved => self.heed_moved(),
+            FrameKind::Ring => self.take_ring(payload),
             FrameKind::State
             | FrameKind::Message
             | FrameKind::Bytes
@@ -113,8 +112,16 @@ impl Link {
             | FrameKind::Lend
             | FrameKind::Recall
             | FrameKind::ReadLent
-            | FrameKind::WroteLent => self.apply_in_use(kind, state, payload),
+            | FrameKind::WroteLent => return self.apply_in_use(kind, state, payload),
+        };
+        if !makes_sense {
+            return Err(Wrong);
         }
+        // The peer tells nothing twice, and each of its frames tells all that it has read.
+        if let Some(body) = self.body.get().filter(|_| self.stage() == stage::OPEN) {
+            self.heed_state(body, state, (false, false));
+        }
+        Ok(())
     }
 
     /// Applies a frame that may come once both ends use the link.
@@ -139,7 +146,7 @@ impl Link {
         if !makes_sense {
             return Err(Wrong);
         }
-        let (mut news, mut room) = (false, false);
+        let mut room = false;
         // SAFETY: the thread that takes the port's completions calls this, one at a time.
         let into = unsafe { &mut *self.into.get() };
         match kind {
@@ -151,17 +158,19 @@ impl Link {
             FrameKind::Written => into.note_written(body, self.written(payload).ok_or(Wrong)?)?,
             _ => {}
         }
-        news |= kind != FrameKind::State;
+        self.heed_state(body, state, (kind != FrameKind::State, room));
+        Ok(())
+    }
+
+    /// Publishes what the peer says of itself, and wakes the threads for which there is news, or room to send.
+    fn heed_state(&self, body: &Body, state: &FrameState, (news, room): (bool, bool)) {
         let (more, more_room) = note_state(body, state);
-        news |= more;
-        room |= more_room;
-        if news || room {
-            self.wake(body, news, room);
+        if news || room || more || more_room {
+            self.wake(body, news || more, room || more_room);
         }
         if self.starved.load(Relaxed) {
             self.push(Tell::Due);
         }
-        Ok(())
     }
 }
 

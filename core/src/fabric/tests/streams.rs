@@ -71,6 +71,21 @@ fn flow_both_ways(a: &End, b: &End) {
     assert!(at_a > 1 << 20 && at_b > 1 << 20, "{at_a} {at_b}");
 }
 
+/// A thread that takes what arrives offers memory between the receive of another thread and the word of that receive. Then
+/// nothing more is due: the sender would wait for room for ever.
+#[test]
+fn a_frame_of_any_kind_tells_what_its_sender_has_read() {
+    let (a, b) = ends("192.0.2.205", "192.0.2.206");
+    let sent = a.send(&pattern(0, 1 << 17)) as u64;
+    assert_eq!(a.send(b"more"), 0, "there is no room");
+    let state = FrameState { head: sent, total: sent, ..FrameState::default() };
+    let mut ring = frame::encode(FrameKind::Ring, 12, &state).to_vec();
+    ring.extend_from_slice(&[0; 12]);
+    a.link.arrived(&ring);
+    assert_eq!(a.send(b"more"), 4);
+    drop(b);
+}
+
 #[test]
 fn an_end_comes_after_the_last_byte() {
     let (a, b) = ends("192.0.2.105", "192.0.2.106");
