@@ -50,7 +50,8 @@ static void act(struct pair *p, char what) {
   case 'B': SYS(shutdown(p->server, SHUT_RDWR)); break;
   default: FAIL("no act %c", what);
   }
-  sleep_ms(1);
+  /* Between hosts a reset takes its time. */
+  sleep_ms(is_between_hosts() ? 10 : 1);
 }
 
 /* ---- what is asked -------------------------------------------------------------------------- */

@@ -71,7 +71,7 @@ static void meet(void) {
 
 /* One end: `next` gives its next connection, used. */
 static void rounds(const char *who, int (*next)(int)) {
-  int many = number("BT_MANY", 1000), times = number("BT_ROUNDS", 3);
+  int many = number("BT_MANY", is_between_hosts() ? 300 : 1000), times = number("BT_ROUNDS", 3);
   int *fds = calloc(many, sizeof *fds);
   struct holdings first = {0}, last, full;
   for (int round = 0; round < times; round++) {

@@ -31,23 +31,29 @@ const SHARING_AREAS: [&str; 11] = [
     "steps",
 ];
 
-/// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
-/// (docs/reference/other-hosts.md).
-const OVER_FABRIC: [(&str, &str); 14] = [
-    ("connect", "bound_source"),
-    ("control", "all_write"),
-    ("detach_states", "asleep_in_recv_peer_elsewhere"),
-    ("epoll", "edge_triggered"),
-    ("epoll", "nested_sets"),
-    ("interrupted", "receive_thrown_out_of"),
-    ("interrupted", "send_thrown_out_of"),
-    ("sigio", "sigio_by_fioasync"),
-    ("signals", "interrupted_before_it_is_accepted"),
-    ("signals", "interrupted_sending_restart"),
-    ("signals", "interrupted_waitall"),
-    ("urgent", "urgent_byte_ends_a_waiting_receive-threads"),
-    ("urgent", "urgent_byte_replaced_at_its_mark"),
-    ("urgent", "urgent_bytes_inline_among_others-threads"),
+/// Areas whose cases run over the fabric too each time. `scripts/fabric` runs those of all areas.
+const OVER_FABRIC: [&str; 21] = [
+    "accept",
+    "batches",
+    "behind",
+    "connect",
+    "control",
+    "corners",
+    "descriptors",
+    "entries",
+    "epoll",
+    "flags",
+    "kernel_forms",
+    "moving",
+    "options",
+    "order",
+    "poll",
+    "rawcall",
+    "records",
+    "refused",
+    "registrations",
+    "sigio",
+    "urgent",
 ];
 
 /// With a threshold at which nearly everything is large, and these operations alone.
@@ -133,7 +139,7 @@ fn main() -> ExitCode {
                 trials.push(under_shim(variant.name, case, library, rules, variant.exercise));
             }
             if varies {
-                let is_ignored = !OVER_FABRIC.contains(&(area, case.name.as_str()));
+                let is_ignored = !OVER_FABRIC.contains(&area);
                 let (case, library) = (case.clone(), library.clone());
                 let trial = under_shim("fabric", case, library, None, Exercise::Fabric);
                 trials.push(trial.with_ignored_flag(is_ignored));
