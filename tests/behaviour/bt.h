@@ -261,6 +261,11 @@ void kill_holder(int fd);
 void handle_signal(int number, void (*handler)(int), int flags);
 /* The connections are as between hosts. */
 bool is_between_hosts(void);
+/* Numbers of exchanges after which something happens, from none to one when the connection is on the SAN for certain.
+ * Between hosts the ends meet in the background, which takes more of them. */
+int most_exchanges(void);
+int next_exchanges(int count);
+#define EACH_EXCHANGES(n) (int n = 0; n <= most_exchanges(); n = next_exchanges(n))
 /* Fails if more went over TCP than before the move, of a connection of megabytes; natively nothing. */
 void on_san(int fd);
 /* Bytes that went over the TCP connection, both ways. */

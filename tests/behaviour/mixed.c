@@ -24,7 +24,8 @@ static void echo_until_end(int fd) {
 }
 /* Requests, a transfer, and a half-close; the other side echoes. */
 static void talk(int fd) {
-  for (int i = 0; i < 20; i++) put(fd, "ping"), get(fd, "ping");
+  int requests = is_between_hosts() ? 100 : 20;
+  for (int i = 0; i < requests; i++) put(fd, "ping"), get(fd, "ping");
   for (int i = 0; i < 10; i++) send_pattern(fd, i, 50000), recv_pattern(fd, i, 50000);
   put(fd, "last");
   SYS(shutdown(fd, SHUT_WR));

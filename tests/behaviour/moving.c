@@ -2,8 +2,6 @@
  * certain, something happens that must be as over TCP. */
 #include "bt.h"
 
-enum { MOST = 14 };
-
 static int exchanges; /* before it happens */
 
 /* As many bytes each way, of which the server checks what the client sends. */
@@ -61,7 +59,7 @@ static void settles(struct ends ends) {
 }
 
 SAN_CASE(a_half_close_of_the_connector) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     struct ends ends = after_exchanges(n);
     put(ends.client, "last");
     SYS(shutdown(ends.client, SHUT_WR));
@@ -73,12 +71,12 @@ SAN_CASE(a_half_close_of_the_connector) {
     expect_eof(ends.client);
     SYS(close(ends.client));
   }
-  struct ends ends = after_exchanges(MOST);
+  struct ends ends = after_exchanges(most_exchanges());
   settles(ends), close_ends(ends);
 }
 
 SAN_CASE(a_half_close_of_the_acceptor) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     struct ends ends = after_exchanges(n);
     put(ends.server, "last");
     SYS(shutdown(ends.server, SHUT_WR));
@@ -94,7 +92,7 @@ SAN_CASE(a_half_close_of_the_acceptor) {
 
 /* What was sent before the close is read, by either end, and then the end. */
 SAN_CASE(a_close_behind_data) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);
       int from = who ? ends.server : ends.client, to = who ? ends.client : ends.server;
@@ -109,7 +107,7 @@ SAN_CASE(a_close_behind_data) {
 
 /* Behind the end of the stream the kernel alone tells of a reset, where this end sends over TCP still. */
 SAN_CASE(a_half_close_and_a_close_with_bytes_unread) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);
       int reader = who ? ends.server : ends.client, writer = who ? ends.client : ends.server;
@@ -126,7 +124,7 @@ SAN_CASE(a_half_close_and_a_close_with_bytes_unread) {
 
 /* Bytes unread at the close: the other end is reset. */
 SAN_CASE(a_close_with_bytes_unread) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);
       int reader = who ? ends.server : ends.client, writer = who ? ends.client : ends.server;
@@ -141,7 +139,7 @@ SAN_CASE(a_close_with_bytes_unread) {
 }
 
 SAN_CASE(a_send_to_who_closed) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);
       int gone = who ? ends.server : ends.client, stays = who ? ends.client : ends.server;
@@ -156,7 +154,7 @@ SAN_CASE(a_send_to_who_closed) {
 }
 
 MIXED_CASE(an_urgent_byte) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);
       int from = who ? ends.server : ends.client, to = who ? ends.client : ends.server;
@@ -176,7 +174,7 @@ MIXED_CASE(an_urgent_byte) {
 }
 
 SAN_CASE(bytes_that_are_looked_at_and_counted) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     struct ends ends = after_exchanges(n);
     for (int i = 0; i < 8; i++) {
       put(ends.client, "0123456789");
@@ -199,7 +197,7 @@ SAN_CASE(bytes_that_are_looked_at_and_counted) {
 
 /* A child goes on with either end, and the parent after it. */
 SAN_CASE(forks) {
-  for (int n = 0; n <= MOST; n += 2) {
+  for EACH_EXCHANGES(n) {
     struct ends ends = after_exchanges(n);
     pid_t child = start_child();
     if (child == 0) {
@@ -211,7 +209,7 @@ SAN_CASE(forks) {
     exercise(ends.server, ends.client);
     close_ends(ends);
   }
-  struct ends ends = after_exchanges(MOST);
+  struct ends ends = after_exchanges(most_exchanges());
   settles(ends), close_ends(ends);
 }
 
@@ -233,7 +231,7 @@ static void *client_streams(void *ends) {
   return NULL;
 }
 MIXED_CASE(streams_both_ways) {
-  struct ends ends = after_exchanges(MOST);
+  struct ends ends = after_exchanges(most_exchanges());
   settles(ends), close_ends(ends);
   for (int round = 0; round < 10; round++) {
     struct ends moving = connect_ends();
@@ -255,7 +253,7 @@ static void *sends_pieces(void *fd) {
   return NULL;
 }
 MIXED_CASE(pieces_without_waiting) {
-  struct ends ends = after_exchanges(MOST);
+  struct ends ends = after_exchanges(most_exchanges());
   settles(ends), close_ends(ends);
   for (int round = 0; round < 10; round++) {
     struct ends moving = connect_ends();
@@ -359,7 +357,7 @@ static void killed_behind_data(int fd) {
 }
 /* What a killed end had sent arrives, and then the end. */
 SAN_CASE(an_end_that_is_killed) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     pid_t child;
     int fd = served(n, killed_behind_data, &child), status;
     get(fd, "last");
@@ -396,8 +394,10 @@ static void send_to_killed_acceptor(int looks) {
   SYS(close(fd));
 }
 SAN_CASE(sends_to_a_killed_acceptor) {
-  for (exchanges = 1; exchanges <= MOST; exchanges++)
+  for EACH_EXCHANGES(n) {
+    exchanges = n ? n : 1;
     for (int looks = 0; looks < 3; looks++) send_to_killed_acceptor(looks);
+  }
 }
 /* What a reset overtakes is lost, and what was sent behind it on the SAN is not read in its place. */
 SAN_CASE(a_reset_that_overtakes_bytes) {
@@ -406,7 +406,7 @@ SAN_CASE(a_reset_that_overtakes_bytes) {
   /* Who does not block, and never waits, stays on TCP. */
   EQ(ready_now(ends.client, POLLIN), 0);
   uint64_t sent = fill(ends.client, 0), got = 0;
-  for (int i = 0; i < MOST; i++) {
+  for (int i = 0; i < most_exchanges(); i++) {
     put(ends.server, "x");
     wait_for(ends.client, POLLIN);
     get(ends.client, "x");
@@ -433,21 +433,21 @@ static void becomes_cat(int fd) {
 }
 /* A program without the library goes on with it. */
 MIXED_CASE(an_end_that_becomes_another_program) {
-  struct ends ends = after_exchanges(MOST);
+  struct ends ends = after_exchanges(most_exchanges());
   settles(ends), close_ends(ends);
-  for (int i = 0; i <= 2 * MOST + 1; i++) {
+  for EACH_EXCHANGES(n)
     /* What the kernel tells of the connection, it tells no more once both directions have ended. */
-    bool reads_after_the_end = i % 2;
-    pid_t child;
-    int fd = served(i / 2, becomes_cat, &child);
-    put(fd, "echoed");
-    SYS(shutdown(fd, SHUT_WR));
-    if (reads_after_the_end) end_child(child);
-    get(fd, "from before;echoed");
-    expect_eof(fd);
-    if (!reads_after_the_end) end_child(child);
-    SYS(close(fd));
-  }
+    for (int reads_after_the_end = 0; reads_after_the_end < 2; reads_after_the_end++) {
+      pid_t child;
+      int fd = served(n, becomes_cat, &child);
+      put(fd, "echoed");
+      SYS(shutdown(fd, SHUT_WR));
+      if (reads_after_the_end) end_child(child);
+      get(fd, "from before;echoed");
+      expect_eof(fd);
+      if (!reads_after_the_end) end_child(child);
+      SYS(close(fd));
+    }
 }
 /* A program without the library that reads nothing before it wrote much, of a connection on which much is unread, and for which
  * TCP has little room: its peer reads that, although what it is to send again finds no room. */
@@ -484,7 +484,7 @@ static void read_much(int fd, enum way way) {
 }
 static void by_a_program_that_writes_first(enum way way) {
   pid_t child;
-  int fd = served(MOST, writes_first, &child);
+  int fd = served(most_exchanges(), writes_first, &child);
   set_nonblocking(fd, true);
   uint64_t sent = fill(fd, 0);
   set_option(fd, SOL_SOCKET, SO_SNDBUF, LITTLE), set_option(fd, SOL_SOCKET, SO_RCVBUF, LITTLE);
@@ -505,7 +505,7 @@ static void goes_on(int fd) {
   for (int i = 0; i < 20; i++) put(fd, "ping"), get(fd, "pong");
 }
 SAN_CASE(a_child_that_takes_over) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     pid_t child;
     int fd = served(n, goes_on, &child);
     pid_t other = start_child();
@@ -521,7 +521,7 @@ SAN_CASE(a_child_that_takes_over) {
 
 /* One read takes all that is there, into however many buffers: who gets less takes it that nothing is left. */
 SAN_CASE(buffers_that_are_filled) {
-  for (int n = 0; n <= MOST; n++) {
+  for EACH_EXCHANGES(n) {
     struct ends ends = after_exchanges(n);
     for (int i = 0; i < 8; i++) {
       put(ends.client, "01234"), put(ends.client, "56789");
@@ -547,7 +547,7 @@ SAN_CASE(an_edge_of_space_across_the_move) {
   SYS(epoll_ctl(set, EPOLL_CTL_ADD, ends.client, &event));
   EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
   uint64_t sent = fill(ends.client, 0);
-  for (int i = 0; i < MOST; i++) {
+  for (int i = 0; i < most_exchanges(); i++) {
     put(ends.server, "x");
     EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
     CHECK(event.events & EPOLLIN);

@@ -2,7 +2,7 @@
  * the other on the SAN, because the connection moved in between. */
 #include "detaching.h"
 
-enum { MOST = 14, ROUNDS = 8 };
+enum { ROUNDS = 8 };
 
 /* Until it is seen whole, in all ways; then it is read. */
 static void see_record(int fd) {
@@ -51,7 +51,7 @@ static void two_parts(int from, int to, bool by_poll) {
   }
 }
 static void after_each_number_of_exchanges(bool by_poll) {
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       union address target;
       int listener = listen_on(V4, &target), client = dial(&target);

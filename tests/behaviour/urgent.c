@@ -28,8 +28,7 @@ MIXED_CASE(urgent_byte) {
 /* The connection would move meanwhile. Behind an urgent byte that is unread every byte keeps its place, and a close behind all bytes
    resets nothing. */
 MIXED_CASE(unread_before_a_move) {
-  enum { MOST = 14 };
-  for (int n = 0; n <= MOST; n++)
+  for EACH_EXCHANGES(n)
     for (int who = 0; who < 2; who++) {
       union address target;
       int listener = listen_on(V4, &target), client = dial(&target);

@@ -32,28 +32,21 @@ const SHARING_AREAS: [&str; 11] = [
 ];
 
 /// Areas whose cases run over the fabric too each time. `scripts/fabric` runs those of all areas.
-const OVER_FABRIC: [&str; 21] = [
+const OVER_FABRIC: [&str; 14] = [
     "accept",
     "batches",
-    "behind",
     "connect",
     "control",
     "corners",
     "descriptors",
     "entries",
-    "epoll",
     "flags",
     "kernel_forms",
-    "moving",
     "options",
-    "order",
     "poll",
     "rawcall",
-    "records",
     "refused",
-    "registrations",
     "sigio",
-    "urgent",
 ];
 
 /// With a threshold at which nearly everything is large, and these operations alone.
