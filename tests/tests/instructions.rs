@@ -7,8 +7,8 @@ use std::process::Command;
 
 /// Connections that the server has.
 const CONNECTIONS: &str = "4";
-/// Most instructions of each call, with room for other compilers.
-const MOST: [(&str, u32); 3] = [("epoll_wait", 3800), ("recv", 870), ("send", 1100)];
+/// Most instructions of each call, with room for other compilers: one build and the next differ by some tens.
+const MOST: [(&str, u32); 3] = [("epoll_wait", 3800), ("recv", 930), ("send", 1100)];
 
 #[test]
 fn a_server_that_sleeps_takes_few_instructions_for_a_request() {
