@@ -183,15 +183,10 @@ impl Exec {
     fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
         let Ok(end) = substitute::in_place_of(one.here, &stream, until) else { return false };
-        self.place(end, one, all, false);
+        let in_place = |number| InPlace { end, number, is_kept: false };
+        self.in_place.extend(one.numbers(all).map(in_place));
         log::info!("fd {}: its peer is gone; another connection brings what it sent", one.here);
         true
-    }
-
-    /// Notes that the image gets `end` at all numbers of this connection.
-    fn place(&mut self, end: Fd, one: &Found, all: &[Found], is_kept: bool) {
-        let in_place = |number| InPlace { end, number, is_kept };
-        self.in_place.extend(one.numbers(all).map(in_place));
     }
 
     /// Puts the ends of other connections at their numbers. From now on a look at one of these numbers finds that end, and
@@ -230,9 +225,11 @@ impl Exec {
             // An image that held it until its end would count among the processes that have it for ever.
             let gone = stream.filter(|stream| substitute::is_over(one.here, stream));
             if let Some(stream) = gone.filter(|_| !is_borrowed()) {
-                self.give_up_one(one.socket, &stream);
+                stream.endpoint.holders.fetch_sub(1, SeqCst);
+                self.given_up.push(Pinned::new(one.socket.get()));
             }
-            self.place(end, one, all, gone.is_none());
+            let in_place = |number| InPlace { end, number, is_kept: gone.is_none() };
+            self.in_place.extend(one.numbers(all).map(in_place));
             return;
         }
         for number in one.numbers(all) {
@@ -262,17 +259,12 @@ impl Exec {
                 continue;
             }
             if let Some(stream) = socket.stream() {
-                if self.give_up_one(socket, &stream) {
+                if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
                     detach::finish_sending(socket, &stream);
                 }
+                self.given_up.push(Pinned::new(socket.get()));
             }
         }
-    }
-
-    /// This process holds a connection no longer. True if no other process holds the connection.
-    fn give_up_one(&mut self, socket: &Pinned, stream: &Stream) -> bool {
-        self.given_up.push(Pinned::new(socket.get()));
-        stream.endpoint.holders.fetch_sub(1, SeqCst) == 1
     }
 
     /// The exec failed, or it was another process that made it.
