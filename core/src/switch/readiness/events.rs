@@ -44,7 +44,10 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     // This asks for the end before it looks for data, so that an end never hides data that came before it.
     let ended = ends::ended(stream) || e.has(flag::RECEIVE_SHUT);
     if ended {
-        mask |= bit::IN | bit::RDNORM | bit::RDHUP;
+        mask |= bit::RDHUP;
+        if e.has(flag::RECEIVE_SHUT) || !e.way_in().is_over_tcp() {
+            mask |= bit::IN | bit::RDNORM;
+        }
         if e.has(flag::SEND_SHUT) {
             mask |= bit::HUP;
         }
@@ -55,7 +58,8 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
             }
         }
     }
-    if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream) {
+    // A read that goes to the kernel learns of the end there. The peer's word alone would report what no read finds.
+    if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream, ended) {
         mask |= bit::IN | bit::RDNORM;
     }
     if interest & bit::ANY_OUT != 0
@@ -67,10 +71,14 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     mask & (interest | bit::ALWAYS)
 }
 
+/// True if a read would not wait. `ended`: no more comes that SO_RCVLOWAT could wait for.
 #[inline]
-fn enough_to_read(stream: &Stream) -> bool {
+fn enough_to_read(stream: &Stream, ended: bool) -> bool {
     if !ready::poll_readable(stream) {
         return false;
+    }
+    if ended {
+        return true;
     }
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
     // A sender without space can not send what is missing.

@@ -1,20 +1,23 @@
 //! Makes a program's calls on both ends of a connection, in one process, and looks at what is lent to the peer while
-//! they run.
+//! they run, and at what the calls tell.
 
-use crate::provider::shm::{Geometry, Role, Segment};
+use crate::provider::shm::{Geometry, Role, Segment, FINISHED};
 use crate::session::transfer::{Abilities, Way};
 use crate::session::{Control, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory::Memory;
+use crate::switch::event_bits as bit;
 use crate::switch::outcome::Outcome;
+use crate::switch::readiness::events;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
 use crate::switch::transfer;
 use crate::sys::lender::Lender;
-use crate::sys::{file, Errno};
+use crate::sys::{file, net, Errno};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::IntoRawFd;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 const READ: Abilities = Abilities { threshold: 4096, read: true, write: false };
@@ -180,4 +183,19 @@ fn m5_a14_what_a_receive_advertised_is_taken_back_when_it_gives_up() {
     ends.assert_nothing_lent("after the send");
     receive_all(ends.right, &mut room);
     assert!(room == bytes);
+}
+
+#[test]
+fn an_end_that_the_peer_only_claims_is_nothing_to_read_over_tcp() {
+    let ends = Ends::with(READ);
+    let (left, right) = ends.streams();
+    right.endpoint.begin_on_tcp();
+    left.own().sending.0.finished.fetch_or(FINISHED, SeqCst);
+    let asked = bit::IN | bit::RDHUP;
+    assert_eq!(events::of_socket(ends.right, asked) & bit::IN, 0);
+    assert_eq!(receive(ends.right, &mut [0; 8]), Err(Errno(libc::EAGAIN)));
+    // The kernel's end is one.
+    net::shutdown(ends.left.anchor(), libc::SHUT_WR).unwrap();
+    assert_eq!(events::of_socket(ends.right, asked), asked);
+    assert_eq!(receive(ends.right, &mut [0; 8]), Ok(0));
 }
