@@ -36,6 +36,12 @@ impl MessageSlot {
         self.words()[0].load(Ordering::Acquire)
     }
 
+    /// True if no message was ever published here. Such a buffer seems to have a message with the number before the
+    /// first one.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.header(self.sequence()) == [0; 4]
+    }
+
     /// The header's words; the first as given, because it was read before.
     #[inline]
     pub(crate) fn header(&self, sequence: u32) -> [u32; 4] {

@@ -37,6 +37,8 @@ mod test_ends;
 #[cfg(test)]
 mod tests;
 mod unread;
+#[cfg(test)]
+mod unread_tests;
 mod whole;
 
 pub use holding::before_jump;

@@ -62,7 +62,7 @@ impl Stream<'_> {
             }
             let sequence = first.wrapping_sub(1);
             let slot = self.sent_slot(sequence);
-            if slot.sequence() != sequence {
+            if slot.sequence() != sequence || slot.is_blank() {
                 break;
             }
             let header = Header::decode(slot.header(sequence), self.largest_payload_out())?;
@@ -107,13 +107,15 @@ impl Stream<'_> {
         }
         let ring = self.segment.send_buffer(role, send.grown.load(Relaxed) != 0);
         let (mut head, tail) = (from.head, send.tail.load(Relaxed));
-        ring.used(head, tail)?;
-        while head != tail {
-            let piece = self.sent_at(head, ((tail - head) as usize).min(PIECE));
+        let mut left = ring.used(head, tail)? as usize;
+        while left > 0 {
+            let piece = self.sent_at(head, left.min(PIECE));
             if !each(piece.bytes()) {
                 return Ok(());
             }
-            head += piece.length() as u64;
+            left -= piece.length();
+            // The peer published the position.
+            head = head.wrapping_add(piece.length() as u64);
         }
         Ok(())
     }
@@ -136,12 +138,13 @@ impl Stream<'_> {
         }
         let (ring, grown) = self.buffer_in();
         let mut head = receive.head.load(Relaxed);
-        ring.used(head, tail)?;
-        while head != tail {
-            let piece = self.stretch(self.role.peer(), grown, head, (tail - head) as usize);
+        let mut left = ring.used(head, tail)? as usize;
+        while left > 0 {
+            let piece = self.stretch(self.role.peer(), grown, head, left);
             if !each(piece.bytes()) {
                 return Ok(());
             }
+            left -= piece.length();
             head += piece.length() as u64;
         }
         Ok(())
