@@ -1,6 +1,6 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
 # Provides: root, target, say, fail, find_rust, find_compiler, find_root,
-# rust_component, build_release, build_verbs, number, use_library,
+# rust_component, build_release, build_verbs, test_program, number, use_library,
 # alone, usage.
 # shellcheck shell=bash
 
@@ -76,6 +76,14 @@ build_verbs() {
     (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
     mkdir -p "$target/release"
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
+}
+
+# Builds a test program and prints its path: test_program sanshim-tests behaviour
+test_program() {
+    local built
+    built=$(cd "$root" && cargo test --profile tests -p "$1" --test "$2" --no-run 2>&1) ||
+        fail "the test program $2 does not build: $built"
+    (cd "$root" && readlink -f "$(sed -n 's/.*Executable.*(\(.*\))$/\1/p' <<<"$built")")
 }
 
 # For scripts that run programs under the library as it comes, whatever their user has set: it and sanctl, built unless --library or

@@ -1,6 +1,7 @@
 //! What is different where connections use what those between hosts use (docs/reference/other-hosts.md).
 
 use super::{Carrier, Case};
+use std::ffi::OsString;
 
 /// Why connections go back to TCP on the way to another program, and their peers with them.
 pub(super) const HANDED_ON: [&str; 2] = ["reason=handed-over", "reason=peer-returned"];
@@ -53,6 +54,11 @@ const KILLED: &str = "a killed process loses what was not delivered";
 const RESET: &str = "a reset comes over TCP, and may come before what was sent over the link";
 const STATE: &str = "TCP's own state is that of the connection beneath";
 const USERS: &str = "only processes of one user meet over shared memory's objects";
+
+/// What those connections go over: the objects of shared memory, or the provider that `BT_PROVIDERS` names.
+pub(super) fn provider() -> OsString {
+    std::env::var_os("BT_PROVIDERS").unwrap_or_else(|| "shm-objects".into())
+}
 
 impl Case {
     fn is_of(&self, area: &str, beginning: &str) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::fabric::HANDED_ON;
+use super::fabric::{self, HANDED_ON};
 use super::Program;
 
 /// Longer than any case takes, and than its own waits (`HANG_MS` in `bt.h`), unless `BT_HANG_S` says otherwise.
@@ -146,8 +146,8 @@ impl Case {
     }
 
     fn attempt(&self, mode: &Mode) -> Result<Verdict, String> {
-        let fabric = matches!(mode, Mode::Shim { exercise: Exercise::Fabric, .. });
-        if let (true, Some(why)) = (fabric, self.is_otherwise_over_fabric()) {
+        let over_fabric = matches!(mode, Mode::Shim { exercise: Exercise::Fabric, .. });
+        if let (true, Some(why)) = (over_fabric, self.is_otherwise_over_fabric()) {
             return Ok(Verdict::Skipped(why.to_owned()));
         }
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
@@ -173,8 +173,8 @@ impl Case {
                 command.env("SANSHIM_MOVE_AFTER", "0");
             }
             command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", &log);
-            if fabric {
-                command.env("SANSHIM_PROVIDERS", "shm-objects");
+            if over_fabric {
+                command.env("SANSHIM_PROVIDERS", fabric::provider());
             }
             if let Some(rules) = rules {
                 let path = folder.path().join("sanshim.toml");
@@ -258,7 +258,8 @@ fn judge(carrier: Carrier, log: &str) -> Result<Verdict, String> {
         }
         return Err(format!("a connection was on TCP; the log says:\n{log}"));
     }
-    let is_taken = |line: &str| line.contains("provider=shm") && line.contains("role=acceptor");
+    let is_san = |line: &str| line.contains("provider=shm") || line.contains("provider=verbs");
+    let is_taken = |line: &str| is_san(line) && line.contains("role=acceptor");
     if !log.lines().any(is_taken) {
         if carrier == Carrier::Mixed && on_tcp.is_empty() && !log.is_empty() {
             return Ok(Verdict::Starved(log.to_owned()));
