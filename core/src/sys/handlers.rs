@@ -1,7 +1,9 @@
-//! Whether the program has signal handlers, and a way to keep them out while something is half done.
+//! Whether the program has signal handlers, and a way to keep them out, and the thread's cancellation, while something
+//! is half done.
 //!
 //! Otherwise a handler might wait for what only the code that it interrupted can bring about. A program without
-//! handlers pays nothing for this.
+//! handlers makes no system call for this. Libraries that a provider uses make calls at which a thread may be
+//! cancelled, and a provider's frames cannot be unwound.
 
 use super::process::SignalsHeld;
 use std::cell::Cell;
@@ -42,28 +44,66 @@ pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
     }
 }
 
-/// While this exists no handler of the program interrupts the calling thread. The thread must not wait for anything
-/// meanwhile, but for a device that is at work on the program's memory, and not for long.
-pub(crate) struct Undisturbed(Option<SignalsHeld>, PhantomData<*const ()>);
+extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While this exists no other thread cancels the calling one. Makes no system call.
+pub(crate) struct Uncancelled {
+    /// The state before.
+    before: c_int,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    /// Begins now.
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        /// PTHREAD_CANCEL_DISABLE.
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: it writes one integer, which is there.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Self { before, _of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it writes nothing, and the state is one that it gave.
+        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// While this exists no handler of the program interrupts the calling thread, and no other thread cancels it. The
+/// thread must not wait for anything meanwhile, but for a device that is at work on the program's memory, and not for
+/// long.
+pub(crate) struct Undisturbed {
+    signals: Option<SignalsHeld>,
+    _uncancelled: Uncancelled,
+}
 
 impl Undisturbed {
     /// Begins now. Costs two system calls in all, but only if the program has handlers and there is no outer one.
     #[inline]
     pub(crate) fn begin() -> Self {
-        if !SET.load(Relaxed) || HOLDS.get() {
-            return Self(None, PhantomData);
-        }
-        let held = SignalsHeld::hold_back(!FAULT_MASK);
-        // A handler that ran before this has returned.
-        HOLDS.set(true);
-        Self(Some(held), PhantomData)
+        let uncancelled = Uncancelled::begin();
+        let holds_back = SET.load(Relaxed) && !HOLDS.get();
+        let signals = holds_back.then(|| {
+            let held = SignalsHeld::hold_back(!FAULT_MASK);
+            // A handler that ran before this has returned.
+            HOLDS.set(true);
+            held
+        });
+        Self { signals, _uncancelled: uncancelled }
     }
 }
 
 impl Drop for Undisturbed {
     #[inline]
     fn drop(&mut self) {
-        if self.0.is_some() {
+        if self.signals.is_some() {
             HOLDS.set(false);
         }
     }

@@ -47,6 +47,25 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("transfer", "copies_forbidden", "to forbid it amid a transfer ends the queue pair"),
     ("users", "a", USERS),
 ];
+/// The same where they go over devices, between the two hosts of the RDMA guest.
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 14] = [
+    ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
+    ("accept", "all_local_addresses", OWN_ADDRESSES),
+    ("accept", "deferred_before_listen", OWN_ADDRESSES),
+    ("accept", "listen_unbound", OWN_ADDRESSES),
+    ("accept", "other_loopback_addresses", OWN_ADDRESSES),
+    ("accept", "specific_beside_wildcard", OWN_ADDRESSES),
+    ("accept", "v6_socket_to_v4_listener", OWN_ADDRESSES),
+    ("accept", "wildcard_", OWN_ADDRESSES),
+    ("behind", "", "it reads nothing before its peer has come to RDMA"),
+    ("busy", "", "Soft-RoCE sends by a system call"),
+    ("connect", "bound_source", OWN_ADDRESSES),
+    ("connect", "bytes_in_the_first_segment_by", OWN_ADDRESSES),
+    ("descriptors", "close_everything", CLOSED),
+    ("descriptors", "open_and_close_many", "it takes too long where a processor is emulated"),
+];
+const CLOSED: &str = "a program that closes all descriptors closes the device's";
+const OWN_ADDRESSES: &str = "its addresses are those of one host";
 const DESCRIPTORS: &str = "a connection takes five descriptors";
 const GONE: &str =
     "a program cannot get the connection of a peer that is gone with something unread";
@@ -55,9 +74,13 @@ const RESET: &str = "a reset comes over TCP, and may come before what was sent o
 const STATE: &str = "TCP's own state is that of the connection beneath";
 const USERS: &str = "only processes of one user meet over shared memory's objects";
 
-/// What those connections go over: the objects of shared memory, or the provider that `BT_PROVIDERS` names.
+/// What those connections go over: the objects of shared memory, or the provider that the environment names.
 pub(super) fn provider() -> OsString {
-    std::env::var_os("BT_PROVIDERS").unwrap_or_else(|| "shm-objects".into())
+    on_a_wire().unwrap_or_else(|| "shm-objects".into())
+}
+
+fn on_a_wire() -> Option<OsString> {
+    std::env::var_os("BT_PROVIDERS")
 }
 
 impl Case {
@@ -68,7 +91,8 @@ impl Case {
     /// Why it cannot be the same; `None`: it has to be.
     pub(super) fn is_otherwise_over_fabric(&self) -> Option<&'static str> {
         let is_it = |(area, beginning, _): &&(&str, &str, _)| self.is_of(area, beginning);
-        OTHERWISE.iter().find(is_it).map(|(.., why)| *why)
+        let wire: &[_] = if on_a_wire().is_some() { &OTHERWISE_ON_A_WIRE } else { &[] };
+        OTHERWISE.iter().chain(wire).find(is_it).map(|(.., why)| *why)
     }
 
     /// What must carry its connections.

@@ -5,6 +5,7 @@ use super::memory::Pool;
 use super::notification::Notification;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Limits, ProviderResult, Started};
+use crate::sys::handlers::Uncancelled;
 use crate::sys::Fd;
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
@@ -108,6 +109,7 @@ impl Device {
 
     /// Runs `f` with the objects. Waits for no thread, so that a signal handler may call this.
     fn using<T>(&self, f: impl FnOnce(&Objects) -> ProviderResult<T>) -> ProviderResult<T> {
+        let _uncancelled = Uncancelled::begin();
         // Before the look, as `is_used` looks after `retire`.
         self.users.fetch_add(1, Ordering::SeqCst);
         // SAFETY: they are taken away only once no thread uses them, and every thread that comes finds the device
