@@ -48,7 +48,7 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("users", "a", USERS),
 ];
 /// The same where they go over devices, between the two hosts of the RDMA guest.
-const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 14] = [
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
     ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
     ("accept", "all_local_addresses", OWN_ADDRESSES),
     ("accept", "deferred_before_listen", OWN_ADDRESSES),
@@ -57,13 +57,39 @@ const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 14] = [
     ("accept", "specific_beside_wildcard", OWN_ADDRESSES),
     ("accept", "v6_socket_to_v4_listener", OWN_ADDRESSES),
     ("accept", "wildcard_", OWN_ADDRESSES),
-    ("behind", "", "it reads nothing before its peer has come to RDMA"),
-    ("busy", "", "Soft-RoCE sends by a system call"),
+    ("behind", "", "a flooded end does not read as far as its peer's turn"),
+    ("busy", "no_system_call", "Soft-RoCE sends by a system call"),
     ("connect", "bound_source", OWN_ADDRESSES),
     ("connect", "bytes_in_the_first_segment_by", OWN_ADDRESSES),
     ("descriptors", "close_everything", CLOSED),
-    ("descriptors", "open_and_close_many", "it takes too long where a processor is emulated"),
+    ("descriptors", "open_and_close_many", SLOW),
+    ("errno", "descriptors_on_the_san", CLOSED),
+    ("foreign", "a_go_program", NO_COMPILER),
+    ("foreign", "a_setuid_program", NO_COMPILER),
+    ("foreign", "a_static_program", NO_COMPILER),
+    ("handover", "vfork_exec", VFORK),
+    ("hostile", "claimed_by_one_that_sends_no_more", "TCP has more room on a wire"),
+    ("images", "exec_does_not_wait_for_room", "nobody sends the rest of a process that is gone"),
+    ("images", "failed_exec_and_spawn", SLOW),
+    ("images", "five_images_after_vfork", VFORK),
+    ("images", "numbers_are_as_without_us", CLOSED),
+    ("images", "vfork_exec", VFORK),
+    ("many", "opened_used_left_idle", SLOW),
+    ("mixed", "separate_server_program", SHORT),
+    ("moving", "a_program_that_writes_before_it_reads", SHORT),
+    ("moving", "a_set_that_reports_once", SHORT),
+    ("moving", "an_edge", SHORT),
+    ("moving", "an_exclusive_set", SHORT),
+    ("old_kernel", "without_close_range", CLOSED),
+    ("quiet", "a_stream_that_slowed_down", KILLED),
+    ("refused", "a_send_tells_the_reset", "the reset is on its way while it sends"),
+    ("scarce", "no_descriptors_allowed_before", DESCRIPTORS),
+    ("set_up", "port_used_again", OWN_ADDRESSES),
 ];
+const NO_COMPILER: &str = "the guest has no compiler for what it executes";
+const SHORT: &str = "it is over before its connections have come to RDMA";
+const SLOW: &str = "it takes too long where the processor is emulated";
+const VFORK: &str = "the kernel lets no vfork child send by Soft-RoCE's system call";
 const CLOSED: &str = "a program that closes all descriptors closes the device's";
 const OWN_ADDRESSES: &str = "its addresses are those of one host";
 const DESCRIPTORS: &str = "a connection takes five descriptors";
