@@ -1,7 +1,7 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
 # Provides: root, target, say, fail, find_rust, find_compiler, find_root,
-# rust_component, build_release, build_verbs, test_program, number, use_library,
-# alone, usage.
+# rust_component, build_release, build_verbs, test_program, behaviour_suite, number,
+# use_library, alone, usage.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -84,6 +84,15 @@ test_program() {
     built=$(cd "$root" && cargo test --profile tests -p "$1" --test "$2" --no-run 2>&1) ||
         fail "the test program $2 does not build: $built"
     (cd "$root" && readlink -f "$(sed -n 's/.*Executable.*(\(.*\))$/\1/p' <<<"$built")")
+}
+
+# Builds the suite of behaviour cases, with the programs that it compiles where it first runs, and prints its path: the
+# RDMA guest has no compiler.
+behaviour_suite() {
+    local suite
+    suite=$(test_program sanshim-tests behaviour) || return
+    (cd "$root/tests" && "$suite" --list >/dev/null) || fail "the behaviour cases do not compile: see above"
+    printf '%s\n' "$suite"
 }
 
 # For scripts that run programs under the library as it comes, whatever their user has set: it and sanctl, built unless --library or

@@ -8,12 +8,12 @@ shim='env SANSHIM_PROVIDERS=verbs LD_PRELOAD=/tmp/san/libsanshim.so'
 failed=''
 
 # What 9p would make slow: one copy for all processes, in /tmp/san; and /tmp/between.
-install_shim() { # FOLDER LIBRARY BETWEEN
+install_shim() { # FOLDER LIBRARY [BETWEEN]
     mkdir -p /tmp/san
     cp "$1/libsanshim.so" /tmp/san/
     [[ ! -e $1/sanctl ]] || cp "$1/sanctl" /tmp/san/
     cp "$2" /tmp/san/libsanshim_verbs.so
-    cp "$3" /tmp/between
+    [[ -z ${3-} ]] || cp "$3" /tmp/between
 }
 
 # Packets that a device has sent: what TCP carried instead does not show there.

@@ -100,12 +100,12 @@ const RESET: &str = "a reset comes over TCP, and may come before what was sent o
 const STATE: &str = "TCP's own state is that of the connection beneath";
 const USERS: &str = "only processes of one user meet over shared memory's objects";
 
-/// What those connections go over: the objects of shared memory, or the provider that the environment names.
+/// What those connections go over: the provider for devices that the environment names, or the objects of shared memory.
 pub(super) fn provider() -> OsString {
-    on_a_wire().unwrap_or_else(|| "shm-objects".into())
+    provider_on_a_wire().unwrap_or_else(|| "shm-objects".into())
 }
 
-fn on_a_wire() -> Option<OsString> {
+fn provider_on_a_wire() -> Option<OsString> {
     std::env::var_os("BT_PROVIDERS")
 }
 
@@ -117,7 +117,7 @@ impl Case {
     /// Why it cannot be the same; `None`: it has to be.
     pub(super) fn is_otherwise_over_fabric(&self) -> Option<&'static str> {
         let is_it = |(area, beginning, _): &&(&str, &str, _)| self.is_of(area, beginning);
-        let wire: &[_] = if on_a_wire().is_some() { &OTHERWISE_ON_A_WIRE } else { &[] };
+        let wire: &[_] = if provider_on_a_wire().is_some() { &OTHERWISE_ON_A_WIRE } else { &[] };
         OTHERWISE.iter().chain(wire).find(is_it).map(|(.., why)| *why)
     }
 

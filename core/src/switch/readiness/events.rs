@@ -45,6 +45,7 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     let ended = ends::ended(stream) || e.has(flag::RECEIVE_SHUT);
     if ended {
         mask |= bit::RDHUP;
+        // A read that goes to the kernel learns of the end there. The peer's word alone would report what no read finds.
         if e.has(flag::RECEIVE_SHUT) || !e.way_in().is_over_tcp() {
             mask |= bit::IN | bit::RDNORM;
         }
@@ -58,7 +59,6 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
             }
         }
     }
-    // A read that goes to the kernel learns of the end there. The peer's word alone would report what no read finds.
     if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream, ended) {
         mask |= bit::IN | bit::RDNORM;
     }

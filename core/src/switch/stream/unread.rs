@@ -114,7 +114,7 @@ impl Stream<'_> {
                 return Ok(());
             }
             left -= piece.length();
-            // The peer published the position.
+            // The peer published the first position, which may be any number.
             head = head.wrapping_add(piece.length() as u64);
         }
         Ok(())
