@@ -117,7 +117,7 @@ MIXED_CASE(a_long_answer_after_a_half_close) {
 /* A stream one way that slows down, so that it goes back to TCP, and then ends. Its sender never receives. */
 enum { QUICK_WRITES = 100, SLOW_WRITES = 200, PIECE = 8192, STREAMS = 8 };
 static const uint64_t STREAM = 5000000;
-enum stream_end { CLOSES, EXITS, KILLED, SHUTS_DOWN, SHUTS_DOWN_BOTH, STREAM_ENDS };
+enum stream_end { CLOSES, EXITS, SHUTS_DOWN, SHUTS_DOWN_BOTH, STREAM_ENDS, KILLED };
 static enum stream_end stream_end;
 static void sender_that_slows_down(int fd) {
   uint64_t at = 0;
@@ -136,23 +136,26 @@ static void sender_that_slows_down(int fd) {
   SYS(close(fd));
 }
 static void receiver_of_all(int fd) { recv_pattern(fd, 0, STREAM), expect_eof(fd), SYS(close(fd)); }
-MIXED_CASE(a_stream_that_slowed_down_ends_whole) {
-  for (int i = 0; i < STREAMS * STREAM_ENDS; i++) {
-    stream_end = i % STREAM_ENDS;
-    union address target;
-    int listener = listen_on(V4, &target);
-    pid_t child = start_child();
-    if (child == 0) {
-      int fd = i / STREAM_ENDS % 2 ? dial(&target) : SYS(accept(listener, NULL, NULL));
-      sender_that_slows_down(fd);
-      _exit(0);
-    }
-    receiver_of_all(i / STREAM_ENDS % 2 ? SYS(accept(listener, NULL, NULL)) : dial(&target));
-    SYS(close(listener));
-    int status;
-    EQ(waitpid(child, &status, 0), child);
-    CHECK(stream_end == KILLED ? WIFSIGNALED(status) : status == 0);
+static void stream_that_slows_down(enum stream_end end, bool dials) {
+  stream_end = end;
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t child = start_child();
+  if (child == 0) {
+    sender_that_slows_down(dials ? dial(&target) : SYS(accept(listener, NULL, NULL)));
+    _exit(0);
   }
+  receiver_of_all(dials ? SYS(accept(listener, NULL, NULL)) : dial(&target));
+  SYS(close(listener));
+  int status;
+  EQ(waitpid(child, &status, 0), child);
+  CHECK(end == KILLED ? WIFSIGNALED(status) : status == 0);
+}
+MIXED_CASE(a_stream_that_slowed_down_ends_whole) {
+  for (int i = 0; i < STREAMS * STREAM_ENDS; i++) stream_that_slows_down(i % STREAM_ENDS, i / STREAM_ENDS % 2);
+}
+MIXED_CASE(a_stream_that_slowed_down_is_whole_if_its_sender_is_killed) {
+  for (int i = 0; i < STREAMS; i++) stream_that_slows_down(KILLED, i % 2);
 }
 
 /* Those that lead to something of this name. */

@@ -12,7 +12,7 @@ const STANDARD_STREAM: &str = "reason=unseen-use";
 const ASYNCHRONOUS: &str = "sigio";
 
 /// Cases that are not run, by their area and the beginning of their names, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 29] = [
+const OTHERWISE: [(&str, &str, &str); 30] = [
     ("batches", "an_error_comes_before", RESET),
     ("control", "writers_are_killed", "a killed relative ends the connection"),
     ("ended", "both_ended", STATE),
@@ -40,6 +40,7 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("moving_steps", "the_", KILLED),
     ("order", "a_message_before_a_pipe_in_an_answer", "nothing orders a link and a pipe"),
     ("passing", "one_end_after_the_other_behind", GONE),
+    ("quiet", "a_stream_that_slowed_down_is", KILLED),
     ("stacks", "of_", "calls take more of the stack"),
     ("steps", "following_killed_alone", "a killed relative ends the connection"),
     ("steps", "passed_killed_alone", KILLED),
@@ -48,7 +49,7 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("users", "a", USERS),
 ];
 /// The same where they go over devices, between the two hosts of the RDMA guest.
-const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 35] = [
     ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
     ("accept", "all_local_addresses", OWN_ADDRESSES),
     ("accept", "deferred_before_listen", OWN_ADDRESSES),
@@ -81,7 +82,6 @@ const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
     ("moving", "an_edge", SHORT),
     ("moving", "an_exclusive_set", SHORT),
     ("old_kernel", "without_close_range", CLOSED),
-    ("quiet", "a_stream_that_slowed_down", KILLED),
     ("refused", "a_send_tells_the_reset", "the reset is on its way while it sends"),
     ("scarce", "no_descriptors_allowed_before", DESCRIPTORS),
     ("set_up", "port_used_again", OWN_ADDRESSES),

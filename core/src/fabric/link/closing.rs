@@ -93,7 +93,7 @@ impl Link {
 
     /// Completions reach it no more. By the helper.
     pub(in crate::fabric) fn end(&self) {
-        self.let_anchor_go();
+        self.end_anchor();
         let Some(wire) = self.wire() else { return };
         wire.end();
         if let Some(own) = self.port().remove_link(wire.number()) {

@@ -6,7 +6,7 @@ use super::outgoing::Tell;
 use super::state::{stage, Link};
 use crate::fabric::frame::FrameState;
 use crate::fabric::helper;
-use crate::sys::{hidden, Fd};
+use crate::sys::{hidden, net, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 impl Link {
@@ -75,12 +75,27 @@ impl Link {
         helper::wake_if_dormant();
     }
 
+    /// Shuts both directions of `anchor` down only when the peer has everything, and closes it.
+    pub(crate) fn shut_later(&self, anchor: Fd) {
+        self.shuts_anchor.store(true, SeqCst);
+        self.keep_open(anchor);
+    }
+
     /// True while TCP's end is kept back.
     pub(in crate::fabric) fn keeps_anchor(&self) -> bool {
         self.anchor.load(Relaxed) >= 0
     }
 
-    /// The peer has everything: TCP's end may come.
+    /// The peer has everything, or gets no more: TCP's end may come.
+    pub(super) fn end_anchor(&self) {
+        let anchor = self.anchor.load(SeqCst);
+        if anchor >= 0 && self.shuts_anchor.swap(false, SeqCst) {
+            let _ = net::shutdown(hidden::kept(anchor), libc::SHUT_RDWR);
+        }
+        self.let_anchor_go();
+    }
+
+    /// Keeps TCP's end back no more.
     pub(super) fn let_anchor_go(&self) {
         let anchor = self.anchor.swap(-1, SeqCst);
         if anchor >= 0 {
@@ -100,7 +115,7 @@ impl Link {
         let tell = if keeps_anchor { Tell::Certain } else { tell };
         self.push(tell);
         if keeps_anchor && self.is_drained() {
-            self.let_anchor_go();
+            self.end_anchor();
         }
         self.note_told_turn();
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {

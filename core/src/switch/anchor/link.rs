@@ -93,10 +93,29 @@ pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bo
 
 /// Another descriptor keeps TCP's end back until the peer has everything.
 pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
-    if let Ok(anchor) = file::duplicate_high(socket.anchor()) {
-        let _ = file::set_descriptor_flags(anchor, libc::FD_CLOEXEC);
-        link.keep_open(hidden::keep(anchor));
+    if let Some(anchor) = another_anchor(socket) {
+        link.keep_open(anchor);
     }
+}
+
+/// Ends both directions of the anchor. The end of what this end sends may not overtake what goes over a link: a peer that
+/// hears that end first takes the stream for ended.
+pub(in crate::switch) fn shut_anchor(socket: &Socket, stream: &Stream) {
+    let Some(link) = stream.fabric.filter(|link| !flush(stream, link)) else {
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+        return;
+    };
+    let _ = net::shutdown(socket.anchor(), libc::SHUT_RD);
+    if !link.is_foreign() {
+        another_anchor(socket).into_iter().for_each(|anchor| link.shut_later(anchor));
+    }
+}
+
+/// One more descriptor of the anchor, kept from the program.
+fn another_anchor(socket: &Socket) -> Option<Fd> {
+    let anchor = file::duplicate_high(socket.anchor()).ok()?;
+    let _ = file::set_descriptor_flags(anchor, libc::FD_CLOEXEC);
+    Some(hidden::keep(anchor))
 }
 
 /// Looks whether TCP tells an end before which the link is to tell something: that the peer left, and what it sent before.

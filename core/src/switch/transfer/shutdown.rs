@@ -5,6 +5,7 @@ use crate::provider::shm::{FINISHED, READ_SHUT};
 use crate::registry;
 use crate::session::WayOut;
 use crate::switch::anchor::ends;
+use crate::switch::anchor::link;
 use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
@@ -53,8 +54,10 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         // the bytes that go first.
         let held = stream.lock_send();
         let both = stream.endpoint.has(flag::SEND_SHUT) && !returning::is_leaving(&stream);
-        let now = if both { libc::SHUT_RDWR } else { libc::SHUT_RD };
-        let _ = net::shutdown(socket.anchor(), now);
+        match both {
+            true => link::shut_anchor(socket, &stream),
+            false => drop(net::shutdown(socket.anchor(), libc::SHUT_RD)),
+        }
         drop(held);
         if both {
             refusal::begin(&stream);
