@@ -127,7 +127,9 @@ impl implement::OverlappedObject for CompletionQueue {
             // SAFETY: the event just taken is of this queue, the channel's only one.
             unsafe { ibv_ack_cq_events(queue, 1) };
             // If the request that armed it was withdrawn, nothing is pending.
-            self.waiting().settle(&mut pending, Ok(()));
+            if let Some(request) = pending.take() {
+                return Some(Reported { request, result: Ok(()) });
+            }
         }
         self.waiting().fetch()
     }

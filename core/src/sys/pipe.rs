@@ -17,7 +17,7 @@ fn pipe_with(flags: i32) -> Result<(Fd, Fd)> {
     Ok((fds[0], fds[1]))
 }
 
-/// Reads from a pipe, or an eventfd, without waiting: EAGAIN if it is empty.
+/// Reads from a pipe without waiting: EAGAIN if it is empty.
 pub(crate) fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     let one = libc::iovec { iov_base: to.cast(), iov_len: length };
     let at = &one as *const _ as usize;
@@ -27,7 +27,7 @@ pub(crate) fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     }
 }
 
-/// Writes to a pipe, or an eventfd, without waiting: EAGAIN if it is full.
+/// Writes to a pipe without waiting: EAGAIN if it is full.
 pub(crate) fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
     let one = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: length };
     let at = &one as *const _ as usize;

@@ -241,7 +241,8 @@ impl Device {
 
     /// Takes what the queue told.
     pub(in crate::fabric) fn take_notice(&self) {
-        while self.using(|objects| Ok(objects.queue.next_result().is_some())) == Ok(true) {
+        // There is one request at a time. A look for a second result would be a system call in vain.
+        if self.using(|objects| Ok(objects.queue.next_result().is_some())) == Ok(true) {
             self.armed.store(false, Ordering::SeqCst);
         }
     }

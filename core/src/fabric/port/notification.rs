@@ -8,6 +8,7 @@
 use super::device::Device;
 use crate::fabric::fork_gate::generation;
 use crate::fabric::helper;
+use crate::sys::handlers::Undisturbed;
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::process::SignalsHeld;
 use crate::sys::Fd;
@@ -140,7 +141,7 @@ impl Notified {
             return;
         }
         // A handler that has the queue tell must not meet this.
-        let _held = SignalsHeld::new();
+        let _undisturbed = Undisturbed::begin();
         self.0.device.take_notice();
         // The helper may sleep on, having been told nothing.
         helper::wake_if_dormant();

@@ -11,6 +11,8 @@ impl Link {
             self.want();
         }
         self.push(Tell::Due);
+        // A program that only sends takes in what its peers say, so the helper need not.
+        self.poll();
     }
 
     /// After this end received: tells the peer if that is due.

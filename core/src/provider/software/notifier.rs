@@ -2,9 +2,9 @@
 
 use super::inherited::Descriptor;
 use crate::provider::interface::{Error, ProviderResult};
-use crate::sys::{file, pipe, Fd};
+use crate::sys::{file, Fd};
 
-/// An eventfd of this object's own.
+/// An eventfd of this object's own. It does not block, and no other process has it.
 pub(crate) struct Notifier(Descriptor);
 
 impl Notifier {
@@ -23,12 +23,12 @@ impl Notifier {
     pub(crate) fn raise(&self) {
         let one = 1u64;
         // A full counter is readable already.
-        let _ = pipe::write_now(self.0.get(), (&raw const one).cast(), size_of::<u64>());
+        let _ = file::write(self.0.get(), (&raw const one).cast(), size_of::<u64>());
     }
 
     /// Makes it unreadable; whether it was readable.
     pub(crate) fn lower(&self) -> bool {
         let mut count = 0u64;
-        pipe::read_now(self.0.get(), (&raw mut count).cast(), size_of::<u64>()).is_ok()
+        file::read(self.0.get(), (&raw mut count).cast(), size_of::<u64>()).is_ok()
     }
 }

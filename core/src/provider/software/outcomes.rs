@@ -35,11 +35,11 @@ impl Outcomes {
     /// The oldest result.
     pub(crate) fn fetch(&self) -> Option<Reported> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = waiting.pop_front();
+        let next = waiting.pop_front()?;
         if waiting.is_empty() {
             self.notifier.lower();
         }
-        next
+        Some(next)
     }
 
     /// Readable while a result waits.

@@ -39,7 +39,7 @@ pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
 /// this. It waits until the threads that the rings were to wake are awake, but not once `ready`.
 pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl FnMut() -> bool) {
     let e = stream.endpoint;
-    if stream.fabric.is_none() && e.rang.load(SeqCst) == 0 {
+    if e.rang.load(SeqCst) == 0 {
         return;
     }
     let forced = match let_sleepers_leave(stream, ready) {
