@@ -9,7 +9,7 @@
  *     between ADDRESS echo-once           says at which port, and echoes what one connection brings
  *
  * Without a case all run but the last ones: in three the connection goes to a program without the
- * library, three print a figure, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
+ * library, three print figures, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
  */
 #include "between.h"
 
@@ -264,8 +264,8 @@ static void nonblocking_dialler(const char *address, int port) {
     }
 }
 
-/* Figures: microseconds one way of 64 bytes, and MiB/s of 64 KiB writes. */
-enum { ROUNDS = 1000, WRITES = 640, WRITE = 65536 };
+/* A figure: microseconds one way of 64 bytes. */
+enum { ROUNDS = 1000 };
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -282,20 +282,6 @@ static void latency_client(int fd) {
     printf("64-byte round trips, microseconds one way: %.1f\n", (seconds() - start) / ROUNDS / 2 * 1e6);
     fflush(stdout);
 }
-static void stream_server(int fd) {
-    static char bytes[WRITE];
-    while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
-    CHECK(send(fd, "m", 1, 0) == 1);
-}
-static void stream_client(int fd) {
-    static char bytes[WRITE];
-    double start = seconds();
-    for (int i = 0; i < WRITES; i++) CHECK(send(fd, bytes, sizeof bytes, 0) == sizeof bytes);
-    CHECK(shutdown(fd, SHUT_WR) == 0 && recv(fd, bytes, 1, 0) == 1);
-    printf("64 KiB writes, MiB/s: %.1f\n", WRITES * (WRITE / 1048576.0) / (seconds() - start));
-    fflush(stdout);
-}
-
 /* A stream without an end, of bytes that are checked, and not too many: what it ends with. */
 static void told(const char *who, ssize_t result, double start) {
     printf("%s: %s after %.0f s\n", who, result == 0 ? "end" : strerror(errno), seconds() - start);

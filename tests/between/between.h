@@ -97,6 +97,8 @@ void moved_server(int fd);
 void moved_client(int fd);
 void unfit_server(int fd);
 void unfit_client(int fd);
+void stream_server(int fd);
+void stream_client(int fd);
 void mebibytes_server(int fd);
 void mebibytes_client(int fd);
 void stopped_server(int fd);

@@ -16,14 +16,17 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// How much is taken from the send buffer until its sender is told.
-    pub(super) fn eighth(&self) -> u64 {
-        u64::from(self.segment.geometry().send_buffer / 8)
-    }
-
-    /// True if the peer's sender waits for room.
-    pub(super) fn is_stalled(&self) -> bool {
-        self.segment.side(self.role.peer()).sending.0.stalled.load(Relaxed) != 0
+    /// True if the peer is to learn that this end has read up to `head`, of which it knows all but `untold` bytes: a
+    /// quarter of the send buffer, or what a sender without space waits for.
+    pub(super) fn is_read_due(&self, head: u64, untold: u64) -> bool {
+        let sending = &self.segment.side(self.role.peer()).sending.0;
+        let awaited = u64::from(sending.stalled.load(Relaxed));
+        let unread = sending.tail.load(Relaxed).wrapping_sub(head);
+        untold > 0
+            && match awaited {
+                0 => untold >= u64::from(self.segment.geometry().send_buffer / 4),
+                _ => unread <= awaited,
+            }
     }
 
     /// A stamp of what the peer is to get, if it gets all up to there: see [`SendingSide::stamp`]. It leaves out what

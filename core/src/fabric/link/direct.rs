@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// How often a send buffer came full in frames before it is made reachable.
 const OFTEN: u64 = 2;
 /// Bytes written at a time: the receiver begins with them while the next are on their way.
-const PIECE: usize = 128 << 10;
+const PIECE: usize = 256 << 10;
 /// Less than this goes in a frame: one packet less, and the copy is short.
 const LEAST: usize = 16 << 10;
 

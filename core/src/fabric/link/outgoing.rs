@@ -197,16 +197,15 @@ impl Link {
         finished: u32,
         tell: Tell,
     ) -> Result<(), Full> {
-        let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
-        let sending = &own.sending.0;
-        let stalled = sending.stalled.load(Acquire);
+        let own = body.segment.side(body.role);
+        let stalled = own.sending.0.stalled.load(Acquire);
         let (told, receiving) = (out.told, &own.receiving.0);
         let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
         let taken = head.wrapping_sub(told.head);
         let due = finished != told.finished
             || stalled != told.stalled
-            || taken >= body.eighth()
-            || (taken > 0 && (tell >= Tell::All || peer.sending.0.stalled.load(Relaxed) != 0))
+            || body.is_read_due(head, taken)
+            || (taken > 0 && tell >= Tell::All)
             || (tell >= Tell::All && total != told.total)
             || (tell == Tell::Certain && out.silent > 0);
         if due {
@@ -235,7 +234,7 @@ impl Link {
     fn tell_if_due(&self, body: &Body) {
         let head = body.segment.side(body.role).receiving.0.head.load(Relaxed);
         let taken = head.wrapping_sub(self.told_head.load(Relaxed));
-        if taken >= body.eighth() || self.has_message(body) || (taken > 0 && body.is_stalled()) {
+        if body.is_read_due(head, taken) || self.has_message(body) {
             self.push(Tell::Due);
         }
     }

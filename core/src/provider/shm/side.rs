@@ -45,7 +45,7 @@ pub(crate) struct SendingSide {
     pub tail: AtomicU64,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub grown: AtomicU64,
-    /// Not zero while a sender finds no space.
+    /// Not zero while a sender finds no space. The sender waits until no more bytes than this are unread.
     pub(crate) stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,

@@ -139,7 +139,9 @@ impl Stream<'_> {
         let stalled = &self.own().sending.0.stalled;
         let full = moved.bytes < length && moved.fault.is_none();
         if full != (stalled.load(Relaxed) != 0) {
-            stalled.store(u32::from(full), SeqCst);
+            // `has_space` waits for that.
+            let awaited = (self.limit() / 2).max(1);
+            stalled.store(if full { awaited } else { 0 }, SeqCst);
             moved.ring |= full && self.announce_data();
         }
         self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
