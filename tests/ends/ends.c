@@ -2,6 +2,7 @@
  *
  *   ends FIRST COUNT          runs COUNT plans, of the seeds from FIRST on
  *   ends FIRST COUNT unread   the same plans, but an end ends with something unread
+ *   ends FIRST COUNT unkilled  the same plans, but an end that would be killed closes
  *
  * Two processes hold one connection. A plan says what they do with it: streams one way, exchanges, pauses, forks, programs
  * that they execute, and at last how an end ends. Both make the same plan from the seed. An end that ends has nothing unread,
@@ -66,7 +67,8 @@ struct plan {
     long tail, left; /* bytes that an end sends before it ends, with so many unread */
     enum first first;
 };
-static int leaves_unread;
+static enum variant { PLAIN, UNREAD, UNKILLED } variant;
+static const char *const variants[] = {"", "unread", "unkilled"};
 
 static uint64_t state;
 static uint64_t draw(void) {
@@ -104,7 +106,9 @@ static struct plan plan_of(long seed) {
     p.other_end = (enum end)below(ENDS);
     p.back = below(2) ? 0 : up_to(20);
     p.tail = up_to(14), p.left = up_to(12), p.first = (enum first)below(FIRSTS);
-    if (leaves_unread && (p.end == SHUT_WRITE || p.end == SHUT_BOTH)) p.end = CLOSED;
+    if (variant == UNREAD && (p.end == SHUT_WRITE || p.end == SHUT_BOTH)) p.end = CLOSED;
+    if (variant == UNKILLED && p.end == KILLED) p.end = CLOSED;
+    if (variant == UNKILLED && p.other_end == KILLED) p.other_end = CLOSED;
     return p;
 }
 
@@ -121,7 +125,7 @@ static void describe(FILE *to, long seed) {
         else
             fprintf(to, " [%d: %s %d]", f->by, kinds[f->kind], f->pause);
     }
-    if (leaves_unread)
+    if (variant == UNREAD)
         fprintf(to, " then %d sends %ld and ends, with %ld unread: %s; %d first: %s\n", p.ender, p.tail, p.left, ends[p.end],
                 1 - p.ender, firsts[p.first]);
     else
@@ -332,7 +336,7 @@ static void run_from(int first) {
             if (epoll_ >= 0) close(epoll_), epoll_ = -1;
         } else if (f->by == role && f->kind == EXECUTED) {
             char args[7][32];
-            long values[] = {seed_, role, fd, i + 1, sent, received, leaves_unread};
+            long values[] = {seed_, role, fd, i + 1, sent, received, variant};
             for (int a = 0; a < 7; a++) snprintf(args[a], sizeof args[a], "%ld", values[a]);
             if (f->pause & 1) unsetenv("LD_PRELOAD");
             execl("/proc/self/exe", "ends", "goes-on", args[0], args[1], args[2], args[3], args[4], args[5], args[6],
@@ -340,7 +344,7 @@ static void run_from(int first) {
             fail("exec", errno);
         }
     }
-    if (leaves_unread) end_with_unread();
+    if (variant == UNREAD) end_with_unread();
     const struct phase *last = &plan.phases[plan.count - 1];
     if (role == plan.ender) {
         end_by(plan.end);
@@ -403,15 +407,15 @@ int main(int count, char **arguments) {
         long value[7];
         for (int a = 0; a < 7; a++) value[a] = atol(arguments[2 + a]);
         seed_ = value[0], role = (int)value[1], fd = (int)value[2], sent = value[4], received = value[5];
-        leaves_unread = (int)value[6];
+        variant = (enum variant)value[6];
         plan = plan_of(seed_);
         signal(SIGPIPE, SIG_IGN);
         alarm(30);
         run_from((int)value[3]);
     }
-    leaves_unread = count == 4 && strcmp(arguments[3], "unread") == 0;
-    if (count != 3 && !leaves_unread) {
-        fprintf(stderr, "usage: ends FIRST COUNT [unread]\n");
+    while (count == 4 && variant <= UNKILLED && strcmp(arguments[3], variants[variant])) variant++;
+    if ((count != 3 && count != 4) || variant > UNKILLED) {
+        fprintf(stderr, "usage: ends FIRST COUNT [unread | unkilled]\n");
         return 2;
     }
     long first = atol(arguments[1]), plans = atol(arguments[2]), wrong = 0;

@@ -1,7 +1,8 @@
 //! Random streams that slow down, pause, fork and execute, and then end in every way (tests/ends/ends.c). The program knows
 //! each byte. It must see the same natively and under the library.
 //!
-//! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT`, or `ends FIRST COUNT unread`, under the library.
+//! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT` under the library, or `ends FIRST COUNT unread`, or
+//! `ends FIRST COUNT unkilled`.
 
 use sanshim_tests::plans::preload;
 
@@ -17,6 +18,12 @@ const EXECUTING: [&str; 10] =
 
 /// The same plans, but an end ends with something unread.
 const UNREAD: [&str; 3] = ["0", "80", "unread"];
+
+/// The same plans, but no end is killed: a link loses what a killed process had not delivered.
+const UNKILLED: [&str; 3] = ["0", "120", "unkilled"];
+
+/// Ends that execute a program and so close a connection over a link.
+const CLOSED_BY_EXEC: [&str; 3] = ["165", "618", "645"];
 
 fn check(plans: &[&str], variables: &[(&str, &str)]) {
     sanshim_tests::plans::check("ends", plans, variables);
@@ -58,5 +65,18 @@ fn what_ends_that_execute_had_not_read_comes() {
             check(&[seed, "1"], &[("LD_PRELOAD", &preload())]);
             check(&[seed, "1"], &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
         }
+    }
+}
+
+/// Connections as between hosts, over the objects of shared memory.
+#[test]
+fn each_byte_comes_over_a_link() {
+    let library = preload();
+    let over_a_link = [("LD_PRELOAD", library.as_str()), ("SANSHIM_PROVIDERS", "shm-objects")];
+    let from_the_start = [over_a_link[0], over_a_link[1], ("SANSHIM_MOVE_AFTER", "0")];
+    check(&UNKILLED, &over_a_link);
+    check(&UNKILLED, &from_the_start);
+    for seed in CLOSED_BY_EXEC {
+        check(&[seed, "1", "unkilled"], &over_a_link);
     }
 }

@@ -20,6 +20,8 @@ const LONGEST_NAP: u64 = 500_000_000;
 /// what it sent.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
 pub(in crate::switch) const PAUSE: u64 = 50_000;
+/// How long (ns) a process that leaves waits until relatives that use its connections take control.
+pub(in crate::switch) const LEAVING: u64 = 1_000_000_000;
 
 /// What `sanctl` shows as the carrier of such a connection.
 pub(in crate::switch) fn provider() -> registry::Provider {
@@ -184,6 +186,13 @@ pub(in crate::switch) fn wait_for(stream: &Stream, link: &Link) {
 
 pub(in crate::switch) fn wait_until(stream: &Stream, link: &Link, until: u64) {
     while !flush(stream, link) && time::now() < until {
+        time::sleep(PAUSE);
+    }
+}
+
+/// Relatives go on with the connection: one of them takes control of its link, at best. (D12: otherwise it ends.)
+pub(in crate::switch) fn leave_control(link: &Link, until: u64) {
+    while link.offer_control() && time::now() < until {
         time::sleep(PAUSE);
     }
 }

@@ -11,10 +11,6 @@ use crate::sys::time;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
-/// control.
-const LEAVING: u64 = 1_000_000_000;
-
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
 pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     stream.say_closed();
@@ -52,7 +48,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     }
     while link.withdraw_wish()
         && !link.look_for_failure()
-        && time::now() < first_and(&COMES_UNTIL, LEAVING)
+        && time::now() < first_and(&COMES_UNTIL, link::LEAVING)
     {
         time::sleep(link::PAUSE);
     }
@@ -76,9 +72,6 @@ fn first_and(first: &AtomicU64, then: u64) -> u64 {
 /// Relatives go on with the connection: one of them takes control of its link. (D12: otherwise it ends.)
 fn leave_control_to_relatives(link: &Link) {
     static GOES_UNTIL: AtomicU64 = AtomicU64::new(0);
-    let until = first_and(&GOES_UNTIL, LEAVING);
-    while link.offer_control() && time::now() < until {
-        time::sleep(link::PAUSE);
-    }
+    link::leave_control(link, first_and(&GOES_UNTIL, link::LEAVING));
     link.abandon();
 }

@@ -2,6 +2,7 @@
 //! not read yet (D1). The program may not load this library, and a program that does begins on TCP as ever.
 
 use crate::reason::Reason;
+use crate::switch::anchor::link;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::handing_on::bring_back::{bring_back, recall_all, Ours};
@@ -252,15 +253,22 @@ impl Exec {
         self.kept_back.push((fd, holder));
     }
 
-    /// This process holds what close-on-exec closes no longer.
+    /// This process holds what close-on-exec closes no longer. Its queue pairs go with it.
     fn give_up(&mut self, ours: &Ours, found: &[Found]) {
+        let until = time::now() + link::LINGER;
         for (socket, identity) in &ours.0 {
             if found.iter().any(|one| one.identity == *identity) {
                 continue;
             }
             if let Some(stream) = socket.stream() {
-                if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
+                let is_last = stream.endpoint.holders.fetch_sub(1, SeqCst) == 1;
+                if is_last {
                     detach::finish_sending(socket, &stream);
+                }
+                match stream.fabric {
+                    Some(link) if is_last => link::wait_until(&stream, link, until),
+                    Some(link) => link::leave_control(link, time::now() + link::LEAVING),
+                    None => {}
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }
