@@ -25,6 +25,9 @@ const UNKILLED: [&str; 3] = ["0", "120", "unkilled"];
 /// Ends that execute a program and so close a connection over a link.
 const CLOSED_BY_EXEC: [&str; 3] = ["165", "618", "645"];
 
+/// Ends that go on in a fork child, whose parent closes its descriptor, and whose peer ends before it has come to the link.
+const LEFT_TO_CHILD: [&str; 2] = ["90", "440"];
+
 fn check(plans: &[&str], variables: &[(&str, &str)]) {
     sanshim_tests::plans::check("ends", plans, variables);
 }
@@ -78,5 +81,8 @@ fn each_byte_comes_over_a_link() {
     check(&UNKILLED, &from_the_start);
     for seed in CLOSED_BY_EXEC {
         check(&[seed, "1", "unkilled"], &over_a_link);
+    }
+    for seed in LEFT_TO_CHILD.into_iter().cycle().take(6) {
+        check(&[seed, "1", "unread"], &over_a_link);
     }
 }

@@ -155,4 +155,12 @@ impl Link {
             .get()
             .is_some_and(|body| body.segment.agreement().state() == AgreementState::Settled)
     }
+
+    /// True if the ends agreed not to use it: no process may have it any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        use AgreementState::{Refused, Withdrawn};
+        self.body
+            .get()
+            .is_some_and(|body| matches!(body.segment.agreement().state(), Withdrawn | Refused))
+    }
 }

@@ -56,7 +56,13 @@ impl Link {
         if self.is_ours() {
             return self.port().catch_up();
         }
-        let Some(body) = self.body.get().filter(|_| !self.is_closed_by_peer()) else { return };
+        let is_over = || {
+            self.is_withdrawn()
+                || self.is_closed_by_peer()
+                || self.look_for_failure()
+                || self.has_returned()
+        };
+        let Some(body) = self.body.get().filter(|_| !is_over()) else { return };
         let looks = &body.segment.side(body.role.peer()).sending.0.delivered;
         let before = looks.load(Acquire);
         for _ in 0..CATCH_UP {

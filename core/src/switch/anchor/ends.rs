@@ -100,21 +100,22 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP) == 0 {
         behind::look(socket, stream);
     }
-    if let Some(link) = stream.fabric {
+    // All is TCP's where the ends agreed on that.
+    let link = stream.fabric.filter(|link| !link.is_withdrawn());
+    if let Some(link) = link {
         // Messages that came before the end count before it.
         link.catch_up();
     }
     if returning::is_kernels(stream) {
         // The kernel's end comes after the bytes that this end still has to read. The kernel tells it later.
         returning::follow(stream);
-        if let Some(link) = stream.fabric.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
+        if let Some(link) = link.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
             // If the peer is gone, no answer comes.
             link.look_for_end();
         }
         return;
     }
-    if let Some(link) =
-        stream.fabric.filter(|link| link::look_for_early_end(stream, link, socket.anchor()))
+    if let Some(link) = link.filter(|link| link::look_for_early_end(stream, link, socket.anchor()))
     {
         // If the peer is gone, the link tells nothing more. (TCP's end may not come either, behind bytes that nobody
         // takes.)

@@ -190,6 +190,13 @@ pub(in crate::switch) fn wait_until(stream: &Stream, link: &Link, until: u64) {
     }
 }
 
+/// Waits until control of the link comes to this process, which is about to leave, or will not.
+pub(in crate::switch) fn settle_control(link: &Link, until: u64) {
+    while link.withdraw_wish() && !link.look_for_failure() && time::now() < until {
+        time::sleep(PAUSE);
+    }
+}
+
 /// Relatives go on with the connection: one of them takes control of its link, at best. (D12: otherwise it ends.)
 pub(in crate::switch) fn leave_control(link: &Link, until: u64) {
     while link.offer_control() && time::now() < until {

@@ -46,12 +46,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         link::wait_until(stream, link, first_and(&GONE_UNTIL, link::LINGER));
         return;
     }
-    while link.withdraw_wish()
-        && !link.look_for_failure()
-        && time::now() < first_and(&COMES_UNTIL, link::LEAVING)
-    {
-        time::sleep(link::PAUSE);
-    }
+    link::settle_control(link, first_and(&COMES_UNTIL, link::LEAVING));
     if shared && !link.is_foreign() {
         return leave_control_to_relatives(link);
     }

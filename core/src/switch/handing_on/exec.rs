@@ -255,7 +255,7 @@ impl Exec {
 
     /// This process holds what close-on-exec closes no longer. Its queue pairs go with it.
     fn give_up(&mut self, ours: &Ours, found: &[Found]) {
-        let until = time::now() + link::LINGER;
+        let [comes, gone] = [link::LEAVING, link::LINGER].map(|time| time::now() + time);
         for (socket, identity) in &ours.0 {
             if found.iter().any(|one| one.identity == *identity) {
                 continue;
@@ -265,10 +265,12 @@ impl Exec {
                 if is_last {
                     detach::finish_sending(socket, &stream);
                 }
-                match stream.fabric {
-                    Some(link) if is_last => link::wait_until(&stream, link, until),
-                    Some(link) => link::leave_control(link, time::now() + link::LEAVING),
-                    None => {}
+                if let Some(link) = stream.fabric {
+                    link::settle_control(link, comes);
+                    match is_last {
+                        true => link::wait_until(&stream, link, gone),
+                        false => link::leave_control(link, comes),
+                    }
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }
