@@ -17,6 +17,19 @@ modules_to_boot='virtio_pci virtio_blk virtio_console 9p 9pnet_virtio ext4 crc32
 modules_later='crc32_generic veth rdma_rxe ib_uverbs rdma_ucm rdma_cm sch_netem sch_prio cls_u32 tcp_diag inet_diag
     unix_diag virtio_rng smc smc_diag'
 
+# Has prepare_images use the newest kernel that apt knows for this release (backports or security), and a cache beside the
+# stock kernel's.
+take_newer_kernel() {
+    local package
+    cache=$cache-newer
+    mkdir -p "$cache"
+    package=$(apt-cache search --names-only '^linux-image-[0-9.]+[+]deb[0-9]+-amd64-unsigned$' | cut -d' ' -f1 | sort -V | tail -n 1)
+    [[ -n $package ]] || fail_guest "apt's lists have no newer kernel; SANSHIM_GUEST_KERNEL may name a package's file"
+    compgen -G "$cache/${package}_*.deb" >/dev/null || (cd "$cache" && apt-get -q download "$package") >&2 ||
+        fail_guest "$package cannot be downloaded: is 'apt-get update' due?"
+    SANSHIM_GUEST_KERNEL=$(compgen -G "$cache/${package}_*.deb" | tail -n 1)
+}
+
 prepare_images() {
     local stamp
     stamp=$(cat "${BASH_SOURCE[0]}" ${SANSHIM_GUEST_KERNEL:+"$SANSHIM_GUEST_KERNEL"} | sha256sum | cut -c1-16)
