@@ -16,7 +16,7 @@ import known
 import steps
 from coordinator import Run, Tested, become_reaper
 from generator import generate
-from modes import MODES, NATIVE
+from modes import BY_NAME, MODES, NATIVE
 from worker import kind, work
 
 # The exit status of a run: a program differs, or bytes are lost, repeated or wrong.
@@ -52,7 +52,7 @@ def options():
     parser.add_argument("--seeds", metavar="A-B", help="these seeds")
     parser.add_argument("--short", action="store_true", help="some seeds in three modes, for a minute, as CI has it")
     parser.add_argument("--minutes", type=float, help="so long: after the seeds named, random ones")
-    parser.add_argument("--mode", action="append", choices=list(MODES), help="only this mode (may be repeated)")
+    parser.add_argument("--mode", action="append", choices=[*MODES, *BY_NAME], help="only this mode (may be repeated)")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="programs side by side")
     parser.add_argument("--library", help="libsanshim.so, with sanctl beside it")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the programs that differ")

@@ -18,13 +18,16 @@ MODES = {
     "both": (EARLY, by_rdma("both")),
     "suspend": (EARLY, '[shm]\nswap = "suspend"\n'),
 }
+# As between hosts, over the objects of shared memory. Only where it is named: a link loses what a killed process sent
+# (docs/reference/other-hosts.md).
+BY_NAME = {"link": (EARLY | {"SANSHIM_PROVIDERS": "shm-objects"}, None)}
 NATIVE = "native"
 
 
 def environment(mode, library, folder, log=None):
     if mode == NATIVE:
         return {}
-    values, rules = MODES[mode]
+    values, rules = (MODES | BY_NAME)[mode]
     values = {**values, "LD_PRELOAD": library}
     if rules:
         path = folder / f"{mode}.toml"
