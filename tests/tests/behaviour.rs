@@ -32,16 +32,20 @@ const SHARING_AREAS: [&str; 11] = [
 ];
 
 /// Areas whose cases run over the fabric too each time. `scripts/fabric` runs those of all areas.
-const OVER_FABRIC: [&str; 14] = [
+const OVER_FABRIC: [&str; 18] = [
     "accept",
     "batches",
     "connect",
     "control",
     "corners",
     "descriptors",
+    "ended",
+    "endings",
     "entries",
     "flags",
+    "forking",
     "kernel_forms",
+    "killed",
     "options",
     "poll",
     "rawcall",
