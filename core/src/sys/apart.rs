@@ -104,12 +104,13 @@ fn exit() -> ! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::sys::{file, pipe};
 
-    /// Tests that make processes apart, one at a time: they are counted.
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    /// Tests that make processes apart, one at a time: they are counted. And tests with a socket that lingers: a copy of
+    /// this process that is made just then waits for that socket.
+    pub(in crate::sys) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
     fn it_works_apart_and_is_nobodys_child() {
