@@ -103,14 +103,15 @@ fn exit() -> ! {
     }
 }
 
+/// Held by a test that makes processes apart, since these are counted. A test with a socket that lingers holds this too:
+/// a copy of the process that another test makes meanwhile would wait for that socket.
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::sys::{file, pipe};
-
-    /// Tests that make processes apart, one at a time: they are counted. And tests with a socket that lingers: a copy of
-    /// this process that is made just then waits for that socket.
-    pub(in crate::sys) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
     fn it_works_apart_and_is_nobodys_child() {

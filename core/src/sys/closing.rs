@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_lent_sockets_last_close_is_not_waited_for() {
-        let _alone = [ALONE.lock(), crate::sys::apart::tests::ALONE.lock()];
+        let _alone = [ALONE.lock(), crate::sys::apart::ALONE.lock()];
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // It reads nothing.
