@@ -190,9 +190,10 @@ pub(in crate::switch) fn wait_until(stream: &Stream, link: &Link, until: u64) {
     }
 }
 
-/// Waits until control of the link comes to this process, which is about to leave, or will not.
-pub(in crate::switch) fn settle_control(link: &Link, until: u64) {
-    while link.withdraw_wish() && !link.look_for_failure() && time::now() < until {
+/// Waits until control of the link comes to this process, which is about to leave, or will not. Asks for the time `until`
+/// which to wait only if control is on its way.
+pub(in crate::switch) fn settle_control(link: &Link, until: impl Fn() -> u64) {
+    while link.withdraw_wish() && !link.look_for_failure() && time::now() < until() {
         time::sleep(PAUSE);
     }
 }

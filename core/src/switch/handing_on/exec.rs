@@ -266,7 +266,7 @@ impl Exec {
                     detach::finish_sending(socket, &stream);
                 }
                 if let Some(link) = stream.fabric {
-                    link::settle_control(link, comes);
+                    link::settle_control(link, || comes);
                     match is_last {
                         true => link::wait_until(&stream, link, gone),
                         false => link::leave_control(link, comes),
