@@ -236,17 +236,12 @@ impl Polled<'_> {
             self.disarm();
             return Ok(0);
         }
+        self.ask();
         let slept = if self.look_for_ready() {
             Ok(0)
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();
             let left = shorter(timeout.left(), nap);
-            let (descriptors, bells) = self.work.split_at_mut(self.fds.len());
-            descriptors.copy_from_slice(self.fds);
-            for (one, bell) in self.sockets.iter().zip(&mut *bells) {
-                descriptors[one.at] = one.on_anchor(one.sleeps_on(self.fds[one.at].fd));
-                *bell = one.on_bell().unwrap_or(NONE);
-            }
             let mask = signals.mask(nap.is_some(), mask);
             let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
             // This comes while the thread still counts as asleep, because a ring may be another sleeper's.
@@ -260,6 +255,17 @@ impl Polled<'_> {
             return Ok(0);
         }
         Ok(self.report_slept())
+    }
+
+    /// Prepares the questions that a sleep asks the kernel. The thread looks at the sockets afterwards: a question leaves
+    /// out an anchor whose end is known, and a relative may note that end at any moment.
+    fn ask(&mut self) {
+        let (descriptors, bells) = self.work.split_at_mut(self.fds.len());
+        descriptors.copy_from_slice(self.fds);
+        for (one, bell) in self.sockets.iter().zip(bells) {
+            descriptors[one.at] = one.on_anchor(one.sleeps_on(self.fds[one.at].fd));
+            *bell = one.on_bell().unwrap_or(NONE);
+        }
     }
 
     /// Fills in the SAN sockets' readiness, and gives the number of those that are ready. `only_now`: the program asks

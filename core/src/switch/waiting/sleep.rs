@@ -45,6 +45,10 @@ pub(super) fn sleep(
             return Err(Errno(libc::EAGAIN));
         }
         let mut fds = descriptors(socket, stream, notified.as_ref(), how);
+        if fds[0].fd < 0 && !how.is_in_transfer() && how.look(stream) {
+            // The anchor tells nothing more, perhaps since a relative noted its end a moment ago.
+            return Ok(Woken::Perhaps);
+        }
         // This end shut its receiving direction down, so the anchor does not tell the peer's end any more.
         let is_deaf = !how.is_in_transfer() && stream.endpoint.has(flag::RECEIVE_SHUT);
         let deaf_nap = is_deaf.then(|| nap_without_end(looks));
@@ -116,13 +120,11 @@ fn descriptors(
     how: &Wait,
 ) -> [libc::pollfd; 3] {
     let one = |fd, events| libc::pollfd { fd, events, revents: 0 };
-    let anchor = match anchor_events(stream, how.event) {
-        0 => -1,
-        _ => socket.anchor(),
-    };
+    let events = anchor_events(stream, how.event);
+    let anchor = if events == 0 { -1 } else { socket.anchor() };
     let notified = notified.and_then(Notified::descriptor).unwrap_or(-1);
     [
-        one(anchor, anchor_events(stream, how.event)),
+        one(anchor, events),
         one(stream.bell(), libc::POLLIN),
         one(notified, libc::POLLIN),
     ]
