@@ -123,11 +123,7 @@ fn descriptors(
     let events = anchor_events(stream, how.event);
     let anchor = if events == 0 { -1 } else { socket.anchor() };
     let notified = notified.and_then(Notified::descriptor).unwrap_or(-1);
-    [
-        one(anchor, events),
-        one(stream.bell(), libc::POLLIN),
-        one(notified, libc::POLLIN),
-    ]
+    [one(anchor, events), one(stream.bell(), libc::POLLIN), one(notified, libc::POLLIN)]
 }
 
 /// The anchor's events that end a sleep for this event. Zero: none does.
