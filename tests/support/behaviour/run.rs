@@ -261,7 +261,7 @@ fn judge(carrier: Carrier, log: &str) -> Result<Verdict, String> {
     let is_san = |line: &str| line.contains("provider=shm") || line.contains("provider=verbs");
     let is_taken = |line: &str| is_san(line) && line.contains("role=acceptor");
     if !log.lines().any(is_taken) {
-        if carrier == Carrier::Mixed && on_tcp.is_empty() && !log.is_empty() {
+        if on_tcp.is_empty() && !log.is_empty() {
             return Ok(Verdict::Starved(log.to_owned()));
         }
         return Err(format!("no acceptor used the SAN; the log says:\n{log}"));

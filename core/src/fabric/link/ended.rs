@@ -30,7 +30,7 @@ pub(super) fn keep(link: Arc<Link>, wire: Option<Wire>) {
 pub(in crate::fabric) fn let_go() -> bool {
     let now = time::now();
     let over: Vec<_> =
-        ENDED.lock().extract_if(.., |(.., since)| now - *since > UNDER_WAY).collect();
+        ENDED.lock().extract_if(.., |(.., since)| now.saturating_sub(*since) > UNDER_WAY).collect();
     // Outside of the lock: closing takes its time.
     drop(over);
     !ENDED.lock().is_empty()

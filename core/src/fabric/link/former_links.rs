@@ -46,8 +46,10 @@ pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
 /// Ends replaced queue pairs whose peers know by now. True if there are others. Called by the helper.
 pub(in crate::fabric) fn end_replaced() -> bool {
     let now = time::now();
-    let over: Vec<_> =
-        REPLACED_PAIRS.lock().extract_if(.., |(.., since)| now - *since > REPLACED).collect();
+    let over: Vec<_> = REPLACED_PAIRS
+        .lock()
+        .extract_if(.., |(.., since)| now.saturating_sub(*since) > REPLACED)
+        .collect();
     for (wire, link, _) in over {
         wire.end();
         ended::keep(link, Some(wire));

@@ -7,6 +7,7 @@
 use super::device::{Device, Objects};
 use super::memory::Block;
 use super::places::Places;
+use super::receives::{needed, Receives, STEP};
 use crate::fabric::frame;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, ProviderResult};
@@ -19,8 +20,6 @@ use std::sync::Arc;
 
 /// Results taken at a time.
 const BATCH: usize = 16;
-/// Marks the request of a receive.
-const RECEIVE: u64 = 1 << 63;
 
 /// What completed of a queue pair.
 pub(in crate::fabric) enum PairEvent<'a> {
@@ -35,9 +34,7 @@ pub(in crate::fabric) enum PairEvent<'a> {
 /// The buffers into which completions are taken.
 struct Intake {
     queue: CompletionQueue,
-    shared: SharedReceiveQueue,
-    /// Made before the first link.
-    receives: Option<Block>,
+    receives: Receives,
 }
 
 /// See the module. A port is never freed. `T` is what completions are for: a link.
@@ -69,14 +66,6 @@ impl Drop for Polling<'_> {
     }
 }
 
-impl Intake {
-    fn post(&self, index: usize) -> ProviderResult<()> {
-        let block = self.receives.as_ref().ok_or(Error::InvalidParameter)?;
-        let segment = block.buffer(index).segment(frame::LARGEST);
-        self.shared.receive(index as u64 | RECEIVE, &[segment])
-    }
-}
-
 impl<T> Port<T> {
     pub(in crate::fabric) fn open(
         adapter: Adapter,
@@ -84,7 +73,7 @@ impl<T> Port<T> {
     ) -> ProviderResult<&'static Self> {
         let device = Device::open(adapter, local)?;
         let Objects { queue, shared, .. } = device.objects()?;
-        let intake = Intake { queue, shared, receives: None };
+        let intake = Intake { queue, receives: Receives::new(shared, device.most_receives) };
         let port = Port {
             device,
             polling: AtomicBool::new(false),
@@ -111,28 +100,57 @@ impl<T> Port<T> {
         true
     }
 
-    /// Before the first link: posts the receives, and has a few buffers for sending, without which nothing goes out.
+    /// Before a link is made: has receives for one more, and a few buffers for sending, without which nothing goes out.
+    ///
+    /// # Errors
+    /// There is no memory for the first of them.
     pub(in crate::fabric) fn prepare(&self) -> ProviderResult<()> {
         let device = &self.device;
-        if device.prepared.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let adapter = device.objects()?.adapter;
-        let block = Block::new(&adapter, device.depth as usize)?;
-        device.pool.grow(&adapter)?;
-        self.with_links(|_| {
-            // SAFETY: `polling` is held.
-            let Some(intake) = (unsafe { &mut *self.intake.get() }) else {
-                return Err(Error::DeviceRemoved);
-            };
-            if intake.receives.is_none() {
-                intake.receives = Some(block);
-                for index in 0..device.depth {
-                    intake.post(index as usize)?;
+        let adapter = || Ok(device.objects()?.adapter);
+        while let Some(count) = self.lacks_receives()? {
+            match Block::new(&adapter()?, STEP) {
+                Ok(block) => self.with_intake(|_, intake| match intake.receives.may_grow() {
+                    true => intake.receives.add(block),
+                    false => Ok(()),
+                })?,
+                Err(why) if count == 0 => return Err(why),
+                Err(why) => {
+                    log::info!("{}: {count} receives and no more: {why}", device.local);
+                    break;
                 }
-                device.prepared.store(true, Ordering::Release);
             }
-            Ok(())
+        }
+        if !device.prepared.load(Ordering::Acquire) {
+            device.pool.grow(&adapter()?)?;
+            device.prepared.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// How many receives there are, if one link more needs more of them and there is room.
+    fn lacks_receives(&self) -> ProviderResult<Option<usize>> {
+        self.with_intake(|links, Intake { receives, .. }| {
+            let count = receives.count();
+            let lacks = count < needed(links.count() + 1) && receives.may_grow();
+            Ok(lacks.then_some(count))
+        })
+    }
+
+    /// How many receives there are.
+    #[cfg(test)]
+    pub(in crate::fabric) fn receives(&self) -> usize {
+        self.with_intake(|_, intake| Ok(intake.receives.count())).unwrap()
+    }
+
+    /// Runs `f` with the links and the buffers, unless the device was removed.
+    fn with_intake<R>(
+        &self,
+        f: impl FnOnce(&Places<T>, &mut Intake) -> ProviderResult<R>,
+    ) -> ProviderResult<R> {
+        self.with_links(|links| {
+            // SAFETY: `polling` is held.
+            let intake = unsafe { &mut *self.intake.get() };
+            f(links, intake.as_mut().ok_or(Error::DeviceRemoved)?)
         })
     }
 
@@ -233,24 +251,22 @@ impl Intake {
     /// Says what a completion is. The buffer of what arrived is posted again when it was told.
     fn sort(&self, completion: &Completion, tell: impl FnOnce(PairEvent<'_>)) {
         let result = completion.result();
-        if completion.request & RECEIVE == 0 {
+        let Some(index) = Receives::index_of(completion.request) else {
             return tell(match result {
                 Ok(_) => PairEvent::Sent(completion.request),
                 Err(why) => PairEvent::Failed(why),
             });
-        }
-        let index = (completion.request & !RECEIVE) as usize;
-        let Some(block) = &self.receives else { return };
+        };
+        let Some(buffer) = self.receives.buffer(index) else { return };
         tell(match result {
             Ok(length) => {
-                let from = block.buffer(index).at;
                 let length = (length as usize).min(frame::LARGEST);
                 // SAFETY: the buffer is ours until it is posted again.
-                PairEvent::Arrived(unsafe { std::slice::from_raw_parts(from, length) })
+                PairEvent::Arrived(unsafe { std::slice::from_raw_parts(buffer.at, length) })
             }
             Err(why) => PairEvent::Failed(why),
         });
-        if let Err(why) = self.post(index) {
+        if let Err(why) = self.receives.post(index) {
             log::error!("a receive buffer is lost: {why}");
         }
     }

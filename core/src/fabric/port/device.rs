@@ -3,6 +3,7 @@
 
 use super::memory::Pool;
 use super::notification::Notification;
+use super::receives;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Limits, ProviderResult, Started};
 use crate::sys::handlers::Uncancelled;
@@ -11,8 +12,6 @@ use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Buffers for what comes in, for all links together.
-const RECEIVES: u32 = 128;
 /// Results that the completion queue holds, where the device can.
 const COMPLETIONS: u32 = 4096;
 /// Largest inline send that is used.
@@ -52,8 +51,8 @@ pub(in crate::fabric) struct Device {
     /// Sends that may still complete, of all links.
     unfinished: AtomicU32,
     most_unfinished: u32,
-    /// How many receives there are.
-    pub(super) depth: u32,
+    /// How many receives there may be.
+    pub(super) most_receives: u32,
     /// Looks by the program's threads.
     looks: AtomicU32,
     /// Sleepers that were woken, of all links.
@@ -72,14 +71,14 @@ unsafe impl Send for Device {}
 impl Device {
     /// Results that the queue has room for.
     pub(super) fn most_completed(&self) -> usize {
-        (self.most_unfinished + self.depth) as usize
+        (self.most_unfinished + self.most_receives) as usize
     }
 
     pub(super) fn open(adapter: Adapter, local: IpAddr) -> ProviderResult<Self> {
         let limits = adapter.query();
-        let receives = RECEIVES.min(limits.max_shared_receive_depth);
         let completions = COMPLETIONS.min(limits.max_completion_depth);
-        if receives < 16 || completions < 2 * receives || limits.max_segments < 1 {
+        let receives = receives::MOST.min(limits.max_shared_receive_depth).min(completions / 2);
+        if receives < receives::STEP as u32 || limits.max_segments < 1 {
             return Err(Error::NotSupported);
         }
         let queue = adapter.create_completion_queue(completions)?;
@@ -99,7 +98,7 @@ impl Device {
             retired: AtomicBool::new(false),
             unfinished: AtomicU32::new(0),
             most_unfinished: completions - receives,
-            depth: receives,
+            most_receives: receives,
             looks: AtomicU32::new(0),
             woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),

@@ -71,6 +71,11 @@ pub(in crate::fabric) struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
+    /// All of it, for a request.
+    pub(super) fn whole(&self) -> MemoryPiece {
+        self.segment(LARGEST)
+    }
+
     /// Its first `length` bytes, for a request.
     pub(in crate::fabric) fn segment(&self, length: usize) -> MemoryPiece {
         MemoryPiece {

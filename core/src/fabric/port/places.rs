@@ -32,6 +32,11 @@ impl<T> Places<T> {
         u64::from(self.all[at as usize].uses) << 32 | u64::from(at)
     }
 
+    /// How many numbers queue pairs have.
+    pub(super) fn count(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
     fn place(&mut self, number: u64) -> Option<&mut Place<T>> {
         let place = self.all.get_mut(number as u32 as usize)?;
         (place.uses == (number >> 32) as u32).then_some(place)

@@ -72,6 +72,27 @@ fn links_that_end_with_something_under_way_leave_their_buffers() {
     assert_eq!(b.receive(10), b"at last");
 }
 
+/// All links of a port share its receives. One that is idle has few, and many have enough.
+#[test]
+fn receives_grow_with_the_links_and_carry_them_all() {
+    let ((from, _), (to, _)) = (port_at("192.0.2.65", 0), port_at("192.0.2.66", 0));
+    let mut all = Vec::new();
+    let mut counts = Vec::new();
+    for _ in 0..24 {
+        all.push(ends_between(links_over(from, to)));
+        counts.push(to.receives());
+    }
+    assert!(counts[0] <= 48 && counts.is_sorted() && counts[23] >= 3 * counts[0], "{counts:?}");
+    for (at, (a, _)) in all.iter().enumerate() {
+        assert_eq!(a.send(&pattern(at, 20_000)), 20_000);
+    }
+    for (at, (_, b)) in all.iter().enumerate() {
+        assert_eq!(b.receive(20_000), pattern(at, 20_000));
+    }
+    all.clear();
+    assert_eq!(to.receives(), counts[23], "they stay");
+}
+
 /// A number is a queue pair's, and a port's list of links as long as there were at a time.
 #[test]
 fn numbers_are_free_when_their_queue_pairs_are_gone() {
