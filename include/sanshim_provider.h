@@ -70,12 +70,14 @@ struct sanshim_limits {
     uint32_t max_outbound_reads;
     uint32_t max_private_data;         /* bytes that go with a connection request */
     uint32_t rdma_threshold;           /* from so many bytes on RDMA beats messages */
-    uint32_t flags;                    /* SANSHIM_BIND | SANSHIM_APPLICATION_MEMORY */
+    uint32_t flags;                    /* SANSHIM_BIND, ... */
     uint32_t reserved;
 };
 enum {
     SANSHIM_BIND = 1,              /* bind and invalidate work: RDMA reaches one peer only */
-    SANSHIM_APPLICATION_MEMORY = 2 /* registering the program's memory is safe over fork */
+    SANSHIM_APPLICATION_MEMORY = 2, /* registering the program's memory is safe over fork */
+    SANSHIM_UNHELD = 4 /* a message that finds no receive posted ends the connection, and a send completes
+                        * before the peer has it: sanshim carries no connections over such an adapter */
 };
 
 /* A piece of registered local memory. */

@@ -171,7 +171,7 @@ impl Inner {
                     self.end(state, Some(error));
                 }
             }
-            (RDMA_CM_EVENT_CONNECT_RESPONSE, Phase::Asking) => {
+            (RDMA_CM_EVENT_CONNECT_RESPONSE | RDMA_CM_EVENT_ESTABLISHED, Phase::Asking) => {
                 state.phase = Phase::Agreed;
                 state.private_data = event.private_data;
                 state.inbound = state.inbound.min(event.inbound);
@@ -180,6 +180,8 @@ impl Inner {
             }
             (RDMA_CM_EVENT_ESTABLISHED, Phase::Accepted) => {
                 state.phase = Phase::Connected;
+                let opened = state.pair.iter().filter(|_| self.device.opens_pairs_itself());
+                opened.for_each(QueuePair::note_opened);
                 self.waiting.settle(&mut state.connecting, Ok(()));
             }
             (RDMA_CM_EVENT_DISCONNECTED, _) => {
@@ -310,9 +312,13 @@ impl implement::ConnectorObject for Connector {
         let (Phase::Agreed, Some(pair)) = (state.phase, state.pair.clone()) else {
             return Err(Error::InvalidParameter);
         };
-        pair.open(state.id, state.inbound, state.outbound)?;
-        // SAFETY: a live identifier.
-        check_last(unsafe { rdma_establish(state.id) })?;
+        if self.0.device.opens_pairs_itself() {
+            pair.note_opened();
+        } else {
+            pair.open(state.id, state.inbound, state.outbound)?;
+            // SAFETY: a live identifier.
+            check_last(unsafe { rdma_establish(state.id) })?;
+        }
         state.phase = Phase::Connected;
         Ok(Started::Done)
     }

@@ -153,12 +153,15 @@ impl Device {
         if fork_safe {
             flags |= Limits::APPLICATION_MEMORY;
         }
+        if self.opens_pairs_itself() {
+            flags |= Limits::UNHELD;
+        }
         Ok(Limits {
             max_registration: device.max_mr_size,
             max_message: port.max_msg_sz,
             max_transfer: if windows { port.max_msg_sz } else { 0 },
             max_inline: self.largest_inline()?,
-            max_segments: natural(device.max_sge.min(device.max_sge_rd.max(1))),
+            max_segments: natural(device.max_sge),
             max_receive_depth: natural(device.max_qp_wr),
             max_initiator_depth: natural(device.max_qp_wr),
             max_shared_receive_depth: natural(device.max_srq_wr),
@@ -228,6 +231,14 @@ impl Device {
     pub(crate) fn device(&self) -> *mut ibv_device {
         // SAFETY: a live context.
         unsafe { self.context.as_ref() }.device
+    }
+
+    /// True for iWARP: the kernel opens a queue pair with its connection. rdma_cm tells the connecting end that the
+    /// connection stands, where other devices tell of the answer.
+    pub(crate) fn opens_pairs_itself(&self) -> bool {
+        // SAFETY: a live device.
+        let transport = unsafe { (*self.device()).transport_type };
+        transport == ibv_transport_type::IBV_TRANSPORT_IWARP
     }
 
     /// The device was removed.

@@ -31,12 +31,12 @@ pub(crate) fn of_errno(errno: i32) -> Error {
     }
 }
 
-/// The result of a call that returns an error number.
+/// The result of a call that returns an error number, which some devices' libraries make negative.
 pub(crate) fn check(errno: i32) -> ProviderResult<()> {
     if errno == 0 {
         Ok(())
     } else {
-        Err(of_errno(errno))
+        Err(of_errno(errno.abs()))
     }
 }
 

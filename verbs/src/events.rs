@@ -66,6 +66,7 @@ impl Channel {
                 kind,
                 RDMA_CM_EVENT_CONNECT_REQUEST
                     | RDMA_CM_EVENT_CONNECT_RESPONSE
+                    | RDMA_CM_EVENT_ESTABLISHED
                     | RDMA_CM_EVENT_REJECTED
             );
             let private_data = match conn.private_data_len {

@@ -161,6 +161,9 @@ impl QueuePair {
         inbound: u8,
         outbound: u8,
     ) -> ProviderResult<()> {
+        if self.0.device.opens_pairs_itself() {
+            return Ok(());
+        }
         self.enter(ibv_qp_state::IBV_QPS_RTR, id, |attributes, _| {
             attributes.min_rnr_timer = RECEIVER_NOT_READY;
             attributes.max_dest_rd_atomic = inbound;
@@ -168,8 +171,13 @@ impl QueuePair {
         self.enter(ibv_qp_state::IBV_QPS_RTS, id, |attributes, _| {
             attributes.max_rd_atomic = outbound;
         })?;
-        self.0.state.store(OPEN, Ordering::Release);
+        self.note_opened();
         Ok(())
+    }
+
+    /// It was opened.
+    pub(crate) fn note_opened(&self) {
+        self.0.state.store(OPEN, Ordering::Release);
     }
 
     /// Ends every request.

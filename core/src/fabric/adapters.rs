@@ -5,6 +5,7 @@ use super::helper;
 use super::link::LinkPort;
 use super::source;
 use crate::provider::interface::client::*;
+use crate::provider::interface::Error;
 use crate::sys::lock_order::{LockRank, RankedMutex};
 use crate::sys::time;
 use std::net::IpAddr;
@@ -109,7 +110,11 @@ impl Fabric {
             self.have_watched(port);
         }
         let entry = opened.map_err(|why| {
-            log::info!("no RDMA from {local}: {why}");
+            let what = match why {
+                Error::NotSupported => "links need a shared receive queue, and messages that wait for a receive; iWARP has no such messages".into(),
+                why => why.to_string(),
+            };
+            log::info!("no RDMA from {local}: {what}");
             now
         });
         ports.push((local, entry));

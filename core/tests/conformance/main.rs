@@ -14,6 +14,7 @@ mod remote_memory;
 mod side;
 
 use sanshim_core::provider::interface::library::Library;
+use sanshim_core::provider::interface::Limits;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,6 +26,26 @@ pub(crate) struct Setting {
     pub(crate) library: Arc<Library>,
     pub(crate) here: SocketAddr,
     pub(crate) there: SocketAddr,
+}
+
+/// What a device may lack.
+#[derive(Clone, Copy)]
+pub(crate) enum Trait {
+    /// It makes memory reachable for RDMA of one peer alone.
+    Binds,
+    /// A message waits for a receive that is posted later (A1).
+    Holds,
+}
+
+impl Setting {
+    /// True if the adapter says that it has this. A case that needs more shows nothing of it.
+    pub(crate) fn has(&self, wanted: Trait) -> bool {
+        let flags = self.adapters().0.query().flags;
+        match wanted {
+            Trait::Binds => flags & Limits::BIND != 0,
+            Trait::Holds => flags & Limits::UNHELD == 0,
+        }
+    }
 }
 
 /// Two addresses of this host.

@@ -57,6 +57,7 @@ fn expectations() -> Vec<(String, i64)> {
     constant("IPV6", Info::IPV6.into());
     constant("BIND", Limits::BIND.into());
     constant("APPLICATION_MEMORY", Limits::APPLICATION_MEMORY.into());
+    constant("UNHELD", Limits::UNHELD.into());
     constant("READ", RemoteAccess::Read as i64);
     constant("WRITE", RemoteAccess::Write as i64);
     constant("SILENT", Flags::SILENT.0.into());

@@ -78,7 +78,9 @@ impl Device {
         let limits = adapter.query();
         let completions = COMPLETIONS.min(limits.max_completion_depth);
         let receives = receives::MOST.min(limits.max_shared_receive_depth).min(completions / 2);
-        if receives < receives::STEP as u32 || limits.max_segments < 1 {
+        // A link's sends may come before a receive is free for them.
+        let is_unheld = limits.flags & Limits::UNHELD != 0;
+        if is_unheld || receives < receives::STEP as u32 || limits.max_segments < 1 {
             return Err(Error::NotSupported);
         }
         let queue = adapter.create_completion_queue(completions)?;

@@ -98,7 +98,7 @@ pub struct Limits {
     pub max_private_data: u32,
     /// From this many bytes on RDMA is worth more than messages (A2).
     pub rdma_threshold: u32,
-    /// [`Limits::BIND`] and [`Limits::APPLICATION_MEMORY`].
+    /// [`Limits::BIND`], [`Limits::APPLICATION_MEMORY`] and [`Limits::UNHELD`].
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -113,6 +113,9 @@ impl Limits {
     /// Registering memory of the application is safe when the program forks. Without it only
     /// memory that the library maps itself may be registered.
     pub const APPLICATION_MEMORY: u32 = 2;
+    /// A message that finds no receive posted ends the connection instead of waiting (A1 does not hold), and a send
+    /// completes before the peer has it. iWARP is so.
+    pub const UNHELD: u32 = 4;
 }
 
 /// A piece of registered local memory.
