@@ -8,8 +8,9 @@
  *     between ADDRESS ask PORT            one byte there and back
  *     between ADDRESS echo-once           says at which port, and echoes what one connection brings
  *
- * Without a case all run but the last ones: in three the connection goes to a program without the
- * library, three print figures, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
+ * Without a case all run but the last ones: in three the connection goes to a program without the library, three print
+ * figures, one streams until something breaks and prints what that was at either end, and one has many connections. An
+ * address may be IPv4 or IPv6.
  */
 #include "between.h"
 
@@ -312,7 +313,7 @@ static void cut_client(int fd) {
     told("sender", n, start);
 }
 
-enum { SPECIAL = 8 };
+enum { SPECIAL = 9 };
 static const struct {
     const char *name;
     void (*server)(int fd), (*client)(int fd);
@@ -357,6 +358,7 @@ static const struct {
     {"stream", stream_server, stream_client, NULL, NULL},
     {"mebibytes", mebibytes_server, mebibytes_client, NULL, NULL},
     {"cut", cut_server, cut_client, NULL, NULL},
+    {"many", NULL, NULL, many_listener, many_dialler},
 };
 
 static void serve(size_t which, const char *address, int tell) {

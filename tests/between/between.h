@@ -101,6 +101,8 @@ void stream_server(int fd);
 void stream_client(int fd);
 void mebibytes_server(int fd);
 void mebibytes_client(int fd);
+void many_listener(int listener);
+void many_dialler(const char *address, int port);
 void stopped_server(int fd);
 void stopped_client(int fd);
 
