@@ -6,6 +6,7 @@ use super::outgoing::Tell;
 use super::state::{stage, Link};
 use crate::fabric::frame::FrameState;
 use crate::fabric::helper;
+use crate::provider::shm::BOTH_SHUT;
 use crate::sys::{hidden, net, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -62,7 +63,8 @@ impl Link {
         self.is_drained()
     }
 
-    /// Closes `anchor` only when the peer has everything: TCP's end comes after the last byte.
+    /// Closes `anchor` only when the peer has everything: TCP's end comes after the last byte. It ends both directions if
+    /// this end has shut both down.
     pub(crate) fn keep_open(&self, anchor: Fd) {
         let before = self.anchor.swap(anchor, SeqCst);
         if before >= 0 {
@@ -75,12 +77,6 @@ impl Link {
         helper::wake_if_dormant();
     }
 
-    /// Shuts both directions of `anchor` down only when the peer has everything, and closes it.
-    pub(crate) fn shut_later(&self, anchor: Fd) {
-        self.shuts_anchor.store(true, SeqCst);
-        self.keep_open(anchor);
-    }
-
     /// True while TCP's end is kept back.
     pub(in crate::fabric) fn keeps_anchor(&self) -> bool {
         self.anchor.load(Relaxed) >= 0
@@ -89,7 +85,11 @@ impl Link {
     /// The peer has everything, or gets no more: TCP's end may come.
     pub(super) fn end_anchor(&self) {
         let anchor = self.anchor.load(SeqCst);
-        if anchor >= 0 && self.shuts_anchor.swap(false, SeqCst) {
+        let has_shut_both = self.body.get().is_some_and(|body| {
+            let finished = &body.segment.side(body.role).sending.0.finished;
+            finished.load(Acquire) & BOTH_SHUT == BOTH_SHUT
+        });
+        if anchor >= 0 && has_shut_both {
             let _ = net::shutdown(hidden::kept(anchor), libc::SHUT_RDWR);
         }
         self.let_anchor_go();

@@ -123,8 +123,6 @@ pub(crate) struct Link {
     pub(in crate::fabric) wishes: Wishes,
     pub(super) returning: Returning,
     pub(super) lending: Lending,
-    /// The anchor ends in both directions once the peer has everything: see [`Link::shut_later`].
-    pub(super) shuts_anchor: AtomicBool,
     /// See [`Link::keep_open`].
     pub(super) anchor: AtomicI32,
     pub(super) stage: AtomicU32,
@@ -186,7 +184,6 @@ impl Link {
             wishes: Wishes::default(),
             returning: Returning::default(),
             lending: Lending::default(),
-            shuts_anchor: AtomicBool::new(false),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::MADE),
             due: AtomicU32::new(0),

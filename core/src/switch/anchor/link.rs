@@ -109,7 +109,7 @@ pub(in crate::switch) fn shut_anchor(socket: &Socket, stream: &Stream) {
     };
     let _ = net::shutdown(socket.anchor(), libc::SHUT_RD);
     if !link.is_foreign() {
-        another_anchor(socket).into_iter().for_each(|anchor| link.shut_later(anchor));
+        another_anchor(socket).into_iter().for_each(|anchor| link.keep_open(anchor));
     }
 }
 
