@@ -17,7 +17,7 @@ fn between() -> &'static PathBuf {
     BUILT.get_or_init(|| {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("between");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("between");
-        let sources = ["between.c", "common.c", "forks.c", "handing.c", "modes.c"];
+        let sources = ["between.c", "common.c", "forks.c", "handing.c", "many.c", "modes.c"];
         let sources = sources.map(|name| folder.join(name));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(compiler)
