@@ -1,4 +1,4 @@
-/* The provider interface of sanshim, version 1: what a library libsanshim_NAME.so beside
+/* The provider interface of sanshim, version 3: what a library libsanshim_NAME.so beside
  * libsanshim.so gives, so that sanshim carries connections over the network it knows.
  * docs/providers.md tells how to write one and what each function must keep to.
  *
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define SANSHIM_PROVIDER_VERSION 2
+#define SANSHIM_PROVIDER_VERSION 3
 
 /* A status: SANSHIM_DONE, SANSHIM_PENDING (only where it says so), or an error. Only a pending
  * operation is reported later, once, by next_result of the same object. */
@@ -76,8 +76,9 @@ struct sanshim_limits {
 enum {
     SANSHIM_BIND = 1,              /* bind and invalidate work: RDMA reaches one peer only */
     SANSHIM_APPLICATION_MEMORY = 2, /* registering the program's memory is safe over fork */
-    SANSHIM_UNHELD = 4 /* a message that finds no receive posted ends the connection, and a send completes
-                        * before the peer has it: sanshim carries no connections over such an adapter */
+    SANSHIM_UNHELD = 4, /* a message that finds no receive posted ends the connection, and a send completes
+                         * before the peer has it: sanshim carries no connections over such an adapter */
+    SANSHIM_TELLS = 8   /* writes may have SANSHIM_TELL */
 };
 
 /* A piece of registered local memory. */
@@ -98,7 +99,9 @@ enum { SANSHIM_READ = 1, SANSHIM_WRITE = 2 }; /* access of bind */
 enum {
     SANSHIM_SILENT = 1,    /* no completion if it succeeds */
     SANSHIM_READ_FENCE = 2, /* not before earlier RDMA reads have ended */
-    SANSHIM_AT_ONCE = 4 /* of an invalidation: ended when the call returns, no request, no completion */
+    SANSHIM_AT_ONCE = 4, /* of an invalidation: ended when the call returns, no request, no completion */
+    SANSHIM_TELL = 8 /* of a write: takes a receive of the peer's, which completes as SANSHIM_KIND_TOLD once all
+                      * is written; its buffer stays as it was */
 };
 
 /* Kinds of completions. */
@@ -109,7 +112,8 @@ enum {
     SANSHIM_KIND_WRITE = 3,
     SANSHIM_KIND_BIND = 4,
     SANSHIM_KIND_INVALIDATE = 5,
-    SANSHIM_KIND_UNKNOWN = 6 /* failed, and the device does not say what it was */
+    SANSHIM_KIND_UNKNOWN = 6, /* failed, and the device does not say what it was */
+    SANSHIM_KIND_TOLD = 7     /* a receive that a write with SANSHIM_TELL took; the length is that of the write */
 };
 
 /* An entry of a completion queue. */

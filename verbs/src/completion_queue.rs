@@ -103,6 +103,11 @@ impl CompletionQueue {
                     ibv_wc_opcode::IBV_WC_BIND_MW => (RequestKind::Bind, 0),
                     ibv_wc_opcode::IBV_WC_LOCAL_INV => (RequestKind::Invalidate, 0),
                     ibv_wc_opcode::IBV_WC_RECV => (RequestKind::Receive, work.byte_len),
+                    ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
+                        // SAFETY: such a completion has that part of the union.
+                        let length = unsafe { work.imm_data_invalidated_rkey_union.imm_data };
+                        (RequestKind::Told, u32::from_be(length))
+                    }
                     _ => (RequestKind::Unknown, 0),
                 };
                 Completion::new(kind, work.wr_id, context, Ok(length))

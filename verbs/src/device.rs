@@ -148,7 +148,7 @@ impl Device {
         let fork_safe = unsafe { ibv_is_fork_initialized() } == IBV_FORK_UNNEEDED;
         let mut flags = 0;
         if windows {
-            flags |= Limits::BIND;
+            flags |= Limits::BIND | Limits::TELLS;
         }
         if fork_safe {
             flags |= Limits::APPLICATION_MEMORY;

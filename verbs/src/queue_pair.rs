@@ -274,7 +274,17 @@ impl implement::QueuePairObject for QueuePair {
         to: RemoteMemory,
         flags: Flags,
     ) -> ProviderResult<()> {
-        let mut work = work(request, ibv_wr_opcode::IBV_WR_RDMA_WRITE, flags);
+        let tells = flags.has(Flags::TELL);
+        let opcode = match tells {
+            true => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            false => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+        };
+        let mut work = work(request, opcode, flags);
+        if tells {
+            // Devices do not agree on the length that the receive's completion has.
+            let length = from.iter().fold(0u32, |sum, one| sum.saturating_add(one.length));
+            work.imm_data_invalidated_rkey_union.imm_data = length.to_be();
+        }
         work.wr.rdma = rdma_t { remote_addr: to.address, rkey: to.token };
         self.post_segments(work, from)
     }

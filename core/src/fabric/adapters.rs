@@ -3,6 +3,7 @@
 
 use super::helper;
 use super::link::LinkPort;
+use super::port;
 use super::source;
 use crate::provider::interface::client::*;
 use crate::provider::interface::Error;
@@ -52,6 +53,7 @@ pub(super) fn fabric() -> Option<&'static Fabric> {
 
 /// In a fork child.
 pub(super) fn after_fork_in_child() {
+    port::after_fork_in_child();
     FABRIC.store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 

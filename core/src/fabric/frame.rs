@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 32;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u16 = 8;
+pub(super) const VERSION: u16 = 9;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {

@@ -35,6 +35,8 @@ pub(crate) enum Trait {
     Binds,
     /// A message waits for a receive that is posted later (A1).
     Holds,
+    /// Writes can tell of themselves.
+    Tells,
 }
 
 impl Setting {
@@ -43,6 +45,7 @@ impl Setting {
         let flags = self.adapters().0.query().flags;
         match wanted {
             Trait::Binds => flags & Limits::BIND != 0,
+            Trait::Tells => flags & Limits::TELLS != 0,
             Trait::Holds => flags & Limits::UNHELD == 0,
         }
     }

@@ -65,6 +65,37 @@ fn a_message_after_a_write_finds_it_written(setting: &Setting) {
     }
 }
 
+/// In order with messages, also where its receive comes later.
+fn a_write_tells_of_itself(setting: &Setting) {
+    if !setting.has(Trait::Tells) {
+        return;
+    }
+    let (a, b) = setting.connected();
+    let memory = b.bind(SIZE, Write);
+    let data = pattern(5, SIZE);
+    a.buffer.fill(0, &data);
+    for (first, late) in [(10, false), (20, true)] {
+        let post = || (0..3).for_each(|i| b.post(first + i, SIZE + 8 * i as usize, 8));
+        if !late {
+            post();
+        }
+        a.send(1, 0, 8);
+        let tells = Flags::SILENT | Flags::TELL;
+        a.pair.write(2, &[a.buffer.segment(0, SIZE)], memory, tells).unwrap();
+        a.send(3, 0, 3);
+        if late {
+            post();
+        }
+        assert_eq!(b.expect(RequestKind::Receive, first), Ok(8));
+        assert_eq!(b.expect(RequestKind::Told, first + 1), Ok(SIZE as u32));
+        assert!(b.buffer.bytes(0, SIZE) == data);
+        assert_eq!(b.buffer.bytes(SIZE + 8, 8), [0; 8], "its receive's buffer stays as it was");
+        assert_eq!(b.expect(RequestKind::Receive, first + 2), Ok(3));
+        assert_eq!(a.expect(RequestKind::Send, 1), Ok(0));
+        assert_eq!(a.expect(RequestKind::Send, 3), Ok(0));
+    }
+}
+
 fn m3_what_may_be_read_cannot_be_written(setting: &Setting) {
     if !setting.has(Trait::Binds) {
         return;
@@ -276,6 +307,7 @@ suite! {
     s4_a_peers_memory_is_read
     s5_a_peers_memory_is_written
     a_message_after_a_write_finds_it_written
+    a_write_tells_of_itself
     m3_what_may_be_read_cannot_be_written
     m3_what_may_be_written_cannot_be_read
     m2_nothing_beyond_what_was_bound

@@ -50,6 +50,7 @@ fn expectations() -> Vec<(String, i64)> {
         RequestKind::Bind,
         RequestKind::Invalidate,
         RequestKind::Unknown,
+        RequestKind::Told,
     ] {
         constant(&upper(&format!("KIND{kind:?}")).replace("K_I_N_D", "KIND"), kind as i64);
     }
@@ -58,11 +59,13 @@ fn expectations() -> Vec<(String, i64)> {
     constant("BIND", Limits::BIND.into());
     constant("APPLICATION_MEMORY", Limits::APPLICATION_MEMORY.into());
     constant("UNHELD", Limits::UNHELD.into());
+    constant("TELLS", Limits::TELLS.into());
     constant("READ", RemoteAccess::Read as i64);
     constant("WRITE", RemoteAccess::Write as i64);
     constant("SILENT", Flags::SILENT.0.into());
     constant("READ_FENCE", Flags::READ_FENCE.0.into());
     constant("AT_ONCE", Flags::AT_ONCE.0.into());
+    constant("TELL", Flags::TELL.0.into());
     all
 }
 

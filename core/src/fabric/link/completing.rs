@@ -85,6 +85,7 @@ impl Link {
         match event {
             PairEvent::Sent(request) => self.completed(request),
             PairEvent::Arrived(frame) => self.arrived(frame),
+            PairEvent::Written(count) => self.peer_wrote(count),
             PairEvent::Failed(_) if self.ends_on_its_way() => {}
             PairEvent::Failed(why) => self.fail(why),
         }

@@ -79,7 +79,12 @@ impl Link {
     /// How many bytes the peer says it wrote; `None` if it was not allowed to.
     pub(super) fn written(&self, payload: &[u8]) -> Option<u64> {
         let count = u32::from_le_bytes(payload.try_into().ok()?);
-        self.wire()?.direct.offered.load(Relaxed).then_some(count.into())
+        self.may_be_written().then_some(count.into())
+    }
+
+    /// True if the peer may write into this end's picture of its send buffer.
+    pub(super) fn may_be_written(&self) -> bool {
+        self.wire().is_some_and(|wire| wire.direct.offered.load(Relaxed))
     }
 
     /// Writes up to `length` bytes of our send buffer, which lie at `from`, where the peer reads them,
@@ -120,14 +125,18 @@ impl Link {
         let number = self.begin(out)?;
         let (tells, flags) = self.flags(out);
         let wire = self.wire().ok_or(Full)?;
-        if let Err(why) = wire.pair.write(number, &[segment], to, flags) {
+        let tells_peer = self.port().device.limits.flags & Limits::TELLS != 0;
+        let to_peer = if tells_peer { Flags::TELL } else { Flags::NONE };
+        if let Err(why) = wire.pair.write(number, &[segment], to, flags | to_peer) {
             self.port().device.sent(1);
             self.fail(why);
             return Err(Full);
         }
         self.begun(out, number, tells);
-        // Where this finds no room, the same bytes are written once more.
-        self.send(out, FrameKind::Written, &[&(length as u32).to_le_bytes()])?;
+        if !tells_peer {
+            // Where this finds no room, the same bytes are written once more.
+            self.send(out, FrameKind::Written, &[&(length as u32).to_le_bytes()])?;
+        }
         Ok(length)
     }
 

@@ -84,13 +84,37 @@ impl Link {
                     .map(|Wrong| format!("a {kind:?} frame that may not come, or not with that"))
             }
         };
-        if let Some(why) = wrong.filter(|_| !self.failed.load(Relaxed)) {
-            log::error!("link {:x}: the peer broke the protocol: {why}", self.id);
-            if let Some(wire) = self.wire() {
-                let _ = wire.pair.flush();
-            }
-            self.fail(Error::ConnectionReset);
+        if let Some(why) = wrong {
+            self.refuse_peer(&why);
         }
+    }
+
+    /// The peer wrote so many bytes where it streams to. A write that tells of itself comes without the peer's state,
+    /// and in the order of the frames.
+    pub(in crate::fabric) fn peer_wrote(&self, count: u32) {
+        let body = self.body.get().filter(|_| self.stage() == stage::OPEN && self.may_be_written());
+        // SAFETY: the thread that takes the port's completions calls this, one at a time.
+        let into = unsafe { &mut *self.into.get() };
+        match body
+            .ok_or(Wrong)
+            .and_then(|body| into.note_written(body, count.into()).map(|()| body))
+        {
+            Ok(body) => self.wake(body, true, false),
+            Err(Wrong) => self.refuse_peer("a write that may not come, or not of so many bytes"),
+        }
+    }
+
+    /// Ends the connection of a peer that broke the protocol.
+    #[cold]
+    fn refuse_peer(&self, why: &str) {
+        if self.failed.load(Relaxed) {
+            return;
+        }
+        log::error!("link {:x}: the peer broke the protocol: {why}", self.id);
+        if let Some(wire) = self.wire() {
+            let _ = wire.pair.flush();
+        }
+        self.fail(Error::ConnectionReset);
     }
 
     fn apply(&self, kind: FrameKind, state: &FrameState, payload: &[u8]) -> Result<(), Wrong> {

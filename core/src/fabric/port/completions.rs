@@ -10,7 +10,7 @@ use super::places::Places;
 use super::receives::{needed, Receives, STEP};
 use crate::fabric::frame;
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Completion, Error, ProviderResult};
+use crate::provider::interface::{Completion, Error, ProviderResult, RequestKind};
 use crate::sys::handlers::Undisturbed;
 use crate::sys::process;
 use std::cell::UnsafeCell;
@@ -27,6 +27,8 @@ pub(in crate::fabric) enum PairEvent<'a> {
     Sent(u64),
     /// A frame arrived.
     Arrived(&'a [u8]),
+    /// The peer wrote so many bytes by RDMA.
+    Written(u32),
     /// It broke.
     Failed(Error),
 }
@@ -259,6 +261,7 @@ impl Intake {
         };
         let Some(buffer) = self.receives.buffer(index) else { return };
         tell(match result {
+            Ok(length) if completion.kind() == RequestKind::Told => PairEvent::Written(length),
             Ok(length) => {
                 let length = (length as usize).min(frame::LARGEST);
                 // SAFETY: the buffer is ours until it is posted again.

@@ -3,14 +3,18 @@
 use crate::fabric::frame::LARGEST;
 use crate::provider::interface::client::{Adapter, MemoryRegion};
 use crate::provider::interface::{Error, MemoryPiece, ProviderResult};
+use crate::provider::shm::budget::{self, Cost};
 use crate::sys::{file, process};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Buffers that the pool grows by.
 const STEP: usize = 8;
 /// Most buffers of one pool: 64 MiB.
 const MOST: usize = 2048;
+/// Bytes that the blocks of this process have.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Attempts to get at the pool. Its holder may stand still.
 const ATTEMPTS: u32 = 1000;
 
@@ -27,10 +31,20 @@ unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
+/// In a fork child: the memory is the parent's alone.
+pub(in crate::fabric) fn after_fork_in_child() {
+    budget::give_back(Cost::of_buffers(TAKEN.swap(0, Relaxed)));
+}
+
 impl Block {
     pub(in crate::fabric) fn new(adapter: &Adapter, count: usize) -> ProviderResult<Self> {
         let size = count * LARGEST;
-        let base = file::map_private(size).map_err(|_| Error::InsufficientResources)?;
+        let cost = Cost::of_buffers(size);
+        // A program that is short of memory finds what is left as without the library.
+        budget::take(cost).map_err(|_| Error::InsufficientResources)?;
+        let mapped = file::map_private(size).inspect_err(|_| budget::give_back(cost));
+        let base = mapped.map_err(|_| Error::InsufficientResources)?;
+        TAKEN.fetch_add(size, Relaxed);
         let mut block = Block { base, count, token: 0, region: None };
         // A fork child has no use for it, and must not have its pages copied or moved.
         // SAFETY: our own mapping.
@@ -54,8 +68,11 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.region = None;
+        let size = self.count * LARGEST;
         // SAFETY: nothing names the memory any more.
-        unsafe { file::unmap(self.base, self.count * LARGEST) };
+        unsafe { file::unmap(self.base, size) };
+        TAKEN.fetch_sub(size, Relaxed);
+        budget::give_back(Cost::of_buffers(size));
     }
 }
 

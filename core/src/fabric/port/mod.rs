@@ -17,5 +17,5 @@ mod receives;
 
 pub(super) use completions::{PairEvent, Port};
 pub(super) use device::Objects;
-pub(super) use memory::Buffer;
+pub(super) use memory::{after_fork_in_child, Buffer};
 pub(crate) use notification::{Notified, Sleeper};

@@ -34,6 +34,9 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
         drop(a);
     }
     let (_a, b) = ends("192.0.2.115", "192.0.2.116");
+    b.link.peer_wrote(1);
+    assert!(b.link.has_failed(), "it may not write yet");
+    let (_a, b) = ends("192.0.2.115", "192.0.2.116");
     for sent in 0..5 {
         b.link.arrived(&frame(FrameKind::Bytes, &[7; 16_000]));
         assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
@@ -42,7 +45,9 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
 
 #[test]
 fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
-    for (good, count) in [(true, 1u32 << 16), (false, (1 << 16) + 1), (false, u32::MAX)] {
+    let counts = [(true, 1u32 << 16), (false, (1 << 16) + 1), (false, u32::MAX)];
+    for ((good, count), by_frame) in counts.into_iter().flat_map(|one| [(one, true), (one, false)])
+    {
         let (a, b) = ends("192.0.2.117", "192.0.2.118");
         let mut received = 0;
         while received < 4 << 16 {
@@ -54,7 +59,10 @@ fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
         while !b.receive(20_000).is_empty() {}
         let mut frame = frame::encode(FrameKind::Written, 4, &FrameState::default()).to_vec();
         frame.extend_from_slice(&count.to_le_bytes());
-        b.link.arrived(&frame);
+        match by_frame {
+            true => b.link.arrived(&frame),
+            false => b.link.peer_wrote(count),
+        }
         assert_eq!(b.link.has_failed(), !good, "{count}");
     }
 }

@@ -4,7 +4,7 @@
 use super::error::{Error, ProviderResult};
 
 /// Version of the C table. A library and a client of different versions do not meet.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How an asynchronous operation began (N4). Only a pending one is reported later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub struct Limits {
     pub max_private_data: u32,
     /// From this many bytes on RDMA is worth more than messages (A2).
     pub rdma_threshold: u32,
-    /// [`Limits::BIND`], [`Limits::APPLICATION_MEMORY`] and [`Limits::UNHELD`].
+    /// [`Limits::BIND`] and the others of that kind.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -116,6 +116,8 @@ impl Limits {
     /// A message that finds no receive posted ends the connection instead of waiting (A1 does not hold), and a send
     /// completes before the peer has it. iWARP is so.
     pub const UNHELD: u32 = 4;
+    /// RDMA writes can tell the peer of themselves ([`Flags::TELL`]).
+    pub const TELLS: u32 = 8;
 }
 
 /// A piece of registered local memory.
@@ -177,6 +179,9 @@ impl Flags {
     /// Of an invalidation: it is no request, and waits for none. It has ended when the call returns, and has no
     /// completion.
     pub const AT_ONCE: Flags = Flags(4);
+    /// Of an RDMA write, where the adapter has [`Limits::TELLS`]: it takes one of the peer's receives, which completes as
+    /// [`RequestKind::Told`] once all is written. The receive's buffer stays as it was.
+    pub const TELL: Flags = Flags(8);
 
     /// Whether all of `other` are set.
     pub fn has(self, other: Flags) -> bool {
@@ -209,12 +214,14 @@ pub enum RequestKind {
     Invalidate = 5,
     /// Unknown: the request failed and the device does not say what it was.
     Unknown = 6,
+    /// A receive that an RDMA write with [`Flags::TELL`] took. Its length is that of the write.
+    Told = 7,
 }
 
 impl RequestKind {
     fn from_code(code: u32) -> Self {
         use RequestKind::*;
-        [Receive, Send, Read, Write, Bind, Invalidate]
+        [Receive, Send, Read, Write, Bind, Invalidate, Unknown, Told]
             .get(code as usize)
             .copied()
             .unwrap_or(Unknown)

@@ -1,5 +1,5 @@
-//! How much the segments of this process may take of what limits the process: memory, addresses, mappings and
-//! descriptors. Beyond that, connections stay on TCP or go back, and buffers do not grow. So the program's own calls
+//! How much the segments of this process, and the registered buffers of links, may take of what limits the process:
+//! memory, addresses, mappings and descriptors. Beyond that, connections stay on TCP or go back, and buffers do not grow. So the program's own calls
 //! find what they would find without the library.
 //!
 //! Segments have a [share](SHARES) of each limit at most: a program finds all that it asks for if it leaves as much
@@ -63,6 +63,11 @@ impl Cost {
         Cost { memory: memory as u64, addresses: 0, mappings: 0, descriptors: 0 }
     }
 
+    /// What registered buffers of so many bytes take: no mappings that would count.
+    pub(crate) fn of_buffers(bytes: usize) -> Cost {
+        Cost { memory: bytes as u64, addresses: bytes as u64, mappings: 0, descriptors: 0 }
+    }
+
     fn each(self) -> [u64; 4] {
         [self.memory, self.addresses, self.mappings, self.descriptors]
     }
@@ -101,7 +106,7 @@ const LOOKS_OF_RESERVE: u64 = 16;
 ///
 /// # Errors
 /// ENOMEM: nothing is taken, for there is not as much left.
-pub(super) fn take(cost: Cost) -> Result<()> {
+pub(crate) fn take(cost: Cost) -> Result<()> {
     for (at, (resource, amount)) in RESOURCES.iter().zip(cost.each()).enumerate() {
         if !resource.take(amount) {
             for (resource, amount) in RESOURCES.iter().zip(cost.each()).take(at) {
@@ -124,7 +129,7 @@ pub(super) fn take_growth(memory: usize) -> Result<()> {
 }
 
 /// Gives back what was taken.
-pub(super) fn give_back(cost: Cost) {
+pub(crate) fn give_back(cost: Cost) {
     for (resource, amount) in RESOURCES.iter().zip(cost.each()) {
         resource.give_back(amount);
     }

@@ -72,7 +72,7 @@ const LIMITS: Limits = Limits {
     max_outbound_reads: 16,
     max_private_data: 64,
     rdma_threshold: 4096,
-    flags: Limits::BIND | Limits::APPLICATION_MEMORY,
+    flags: Limits::BIND | Limits::APPLICATION_MEMORY | Limits::TELLS,
     reserved: 0,
 };
 
@@ -275,7 +275,12 @@ impl implement::QueuePairObject for SimulatedQueuePair {
         flags: Flags,
     ) -> ProviderResult<()> {
         check_segments(&self.1, from, LIMITS.max_segments)?;
-        fabric().post(self.0, request, SimulatedWork::Write(from.to_vec(), to), flags)
+        fabric().post(
+            self.0,
+            request,
+            SimulatedWork::Write(from.to_vec(), to, flags.has(Flags::TELL)),
+            flags,
+        )
     }
 
     fn bind(

@@ -15,7 +15,8 @@ pub(super) struct SimulatedReceive {
 pub(super) enum SimulatedWork {
     Send(Vec<u8>),
     Read(Vec<MemoryPiece>, RemoteMemory),
-    Write(Vec<MemoryPiece>, RemoteMemory),
+    /// Whether it tells the peer of itself.
+    Write(Vec<MemoryPiece>, RemoteMemory, bool),
     Bind(u32, Binding),
     Invalidate(u32),
 }
@@ -61,8 +62,13 @@ pub(super) struct SimulatedPair {
 
 impl SimulatedPair {
     pub(super) fn received(&self, request: u64, result: ProviderResult<u32>) {
+        self.took(RequestKind::Receive, request, result);
+    }
+
+    /// A receive was taken by what comes.
+    pub(super) fn took(&self, kind: RequestKind, request: u64, result: ProviderResult<u32>) {
         let context = self.attributes.context;
-        self.receive.add(Completion::new(RequestKind::Receive, request, context, result));
+        self.receive.add(Completion::new(kind, request, context, result));
     }
 
     pub(super) fn initiated(&self, kind: RequestKind, request: u64, result: ProviderResult<u32>) {

@@ -3,6 +3,7 @@
 use super::fabric::SimulatedFabric;
 use super::pair::{Binding, PairState, SimulatedPair, SimulatedReceive, SimulatedWork};
 use crate::provider::interface::*;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 impl SimulatedFabric {
@@ -95,8 +96,17 @@ impl SimulatedFabric {
             SimulatedWork::Read(into, from) => {
                 Some(self.transfer(id, peer, into, *from, RemoteAccess::Read))
             }
-            SimulatedWork::Write(from, to) => {
-                Some(self.transfer(id, peer, from, *to, RemoteAccess::Write))
+            SimulatedWork::Write(from, to, tells) => {
+                if *tells && self.receives_of(peer)?.is_empty() {
+                    return None;
+                }
+                let written = self.transfer(id, peer, from, *to, RemoteAccess::Write);
+                if *tells && written.is_ok() {
+                    let posted = self.receives_of(peer)?.pop_front()?;
+                    let length = from.iter().map(|one| one.length).sum();
+                    self.pairs.get(&peer)?.took(RequestKind::Told, posted.request, Ok(length));
+                }
+                Some(written)
             }
             SimulatedWork::Bind(token, binding) => {
                 let pair = self.pairs.get_mut(&id)?;
@@ -114,16 +124,18 @@ impl SimulatedFabric {
         }
     }
 
-    fn deliver(&mut self, to: u64, bytes: &[u8]) -> Option<ProviderResult<u32>> {
-        let pair = self.pairs.get_mut(&to)?;
-        if pair.state == PairState::Failed {
-            return None;
+    /// The receives for what comes to a queue pair. `None`: it has failed.
+    fn receives_of(&mut self, id: u64) -> Option<&mut VecDeque<SimulatedReceive>> {
+        let pair = self.pairs.get_mut(&id).filter(|pair| pair.state != PairState::Failed)?;
+        match pair.shared {
+            Some(shared) => self.shared.get_mut(&shared),
+            None => Some(&mut pair.posted),
         }
-        let queue = match pair.shared {
-            Some(shared) => self.shared.get_mut(&shared)?,
-            None => &mut pair.posted,
-        };
-        let posted = queue.pop_front()?;
+    }
+
+    fn deliver(&mut self, to: u64, bytes: &[u8]) -> Option<ProviderResult<u32>> {
+        let posted = self.receives_of(to)?.pop_front()?;
+        let pair = self.pairs.get(&to)?;
         match pair.memory.scatter(&posted.into, bytes) {
             Ok(()) => {
                 pair.received(posted.request, Ok(bytes.len() as u32));

@@ -165,6 +165,9 @@ impl implement::QueuePairObject for LocalQueuePair {
         to: RemoteMemory,
         flags: Flags,
     ) -> ProviderResult<()> {
+        if flags.has(Flags::TELL) {
+            return Err(Error::NotSupported);
+        }
         let list = self.list(from, LIMITS.max_transfer)?;
         self.post(request, flags, |_| Ok(RequestedWork::Write(list, to)))
     }
