@@ -16,6 +16,10 @@ use std::sync::OnceLock;
 /// How long (ns) it is believed that an address has no adapter.
 const ABSENCE: u64 = 5_000_000_000;
 
+/// What an adapter lacks that links cannot use.
+const LACKS: &str =
+    "links need a shared receive queue, and messages that wait for a receive, which iWARP does not have";
+
 /// An adapter's address, and the adapter in use or since when there is none.
 type Place = (IpAddr, Result<&'static LinkPort, u64>);
 
@@ -113,7 +117,7 @@ impl Fabric {
         }
         let entry = opened.map_err(|why| {
             let what = match why {
-                Error::NotSupported => "links need a shared receive queue, and messages that wait for a receive; iWARP has no such messages".into(),
+                Error::NotSupported => LACKS.into(),
                 why => why.to_string(),
             };
             log::info!("no RDMA from {local}: {what}");

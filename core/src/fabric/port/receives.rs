@@ -57,7 +57,7 @@ impl Receives {
         (first..self.count()).try_for_each(|index| self.post(index))
     }
 
-    /// Posts that buffer, in which nothing lies any more.
+    /// Posts the buffer of that number, in which nothing lies any more.
     ///
     /// # Errors
     /// Those of the device.
@@ -66,12 +66,12 @@ impl Receives {
         self.shared.receive(index as u64 | RECEIVE, &[buffer.whole()])
     }
 
-    /// The buffer to which the request of that number belongs. `None` in the outer one: the request is no receive.
+    /// The number of the buffer to which that request belongs. `None`: the request is no receive.
     pub(super) fn index_of(request: u64) -> Option<usize> {
         (request & RECEIVE != 0).then_some((request & !RECEIVE) as usize)
     }
 
-    /// That buffer.
+    /// The buffer of that number.
     pub(super) fn buffer(&self, index: usize) -> Option<Buffer> {
         Some(self.blocks.get(index / STEP)?.buffer(index % STEP))
     }

@@ -6,16 +6,19 @@
 //! used its share up.
 
 use crate::sys::time;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A yield that took so long (ns) gave the processor to a thread that computes. A peer's answer takes less.
+/// A yield that took so long (ns) gave the processor to a thread that computes: the kernel lets such a thread have more at
+/// a time.
+const SLICE: u64 = 500_000;
+/// So did two in a row of so long (ns). A peer's answer takes less, but now and then.
 const LONG: u64 = 100_000;
 /// How long (ns) threads sleep at once afterwards; doubled each time that looking again shows the same.
 const FIRST_STAY: u64 = 4_000_000;
 const LONGEST_STAY: u64 = 512_000_000;
 
 #[link_section = "sanshim_words"]
-static SHORTAGE: Shortage = Shortage { until: AtomicU64::new(0), stay: AtomicU64::new(0) };
+static SHORTAGE: Shortage = Shortage::new();
 
 /// True if a thread that would look had better sleep at once.
 #[inline]
@@ -28,7 +31,9 @@ pub(super) fn look() -> bool {
 #[inline]
 pub(super) fn note_yield(took: u64, now: u64) {
     if took >= LONG {
-        SHORTAGE.begin(now);
+        SHORTAGE.note_long(took, now);
+    } else if SHORTAGE.is_suspected.load(Relaxed) {
+        SHORTAGE.is_suspected.store(false, Relaxed);
     }
 }
 
@@ -46,9 +51,27 @@ struct Shortage {
     until: AtomicU64,
     /// How long (ns) the last one lasted, as far as that still counts.
     stay: AtomicU64,
+    /// The last yield was a long one.
+    is_suspected: AtomicBool,
 }
 
 impl Shortage {
+    const fn new() -> Self {
+        Shortage {
+            until: AtomicU64::new(0),
+            stay: AtomicU64::new(0),
+            is_suspected: AtomicBool::new(false),
+        }
+    }
+
+    /// A yield took so long (ns).
+    #[cold]
+    fn note_long(&self, took: u64, now: u64) {
+        if self.is_suspected.swap(true, Relaxed) || took >= SLICE {
+            self.begin(now);
+        }
+    }
+
     #[cold]
     fn begin(&self, now: u64) {
         let stay = (2 * self.stay.load(Relaxed)).clamp(FIRST_STAY, LONGEST_STAY);
@@ -73,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_shortage_lasts_longer_each_time_that_it_is_found_again() {
-        let shortage = Shortage { until: AtomicU64::new(0), stay: AtomicU64::new(0) };
+        let shortage = Shortage::new();
         let mut now = 1;
         let mut lasted = || {
             let began = now;
@@ -90,5 +113,18 @@ mod tests {
         }
         assert_eq!(lasted(), LONGEST_STAY);
         assert_eq!(shortage.until.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_slice_shows_it_and_two_long_yields_do() {
+        let shortage = Shortage::new();
+        let lasts = |now| shortage.until.load(Relaxed) > now;
+        shortage.note_long(LONG, 1);
+        assert!(!lasts(1));
+        shortage.note_long(LONG, 2);
+        assert!(lasts(2));
+        let shortage = Shortage::new();
+        shortage.note_long(SLICE, 1);
+        assert!(shortage.until.load(Relaxed) > 1);
     }
 }
