@@ -12,7 +12,7 @@ const STANDARD_STREAM: &str = "reason=unseen-use";
 const ASYNCHRONOUS: &str = "sigio";
 
 /// Cases that are not run, by their area and the beginning of their names, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 30] = [
+const OTHERWISE: [(&str, &str, &str); 31] = [
     ("batches", "an_error_comes_before", RESET),
     ("control", "writers_are_killed", "a killed relative ends the connection"),
     ("ended", "both_ended", STATE),
@@ -37,6 +37,7 @@ const OTHERWISE: [(&str, &str, &str); 30] = [
     ("images", "one_end_executes_after_the_other_with", GONE),
     ("interrupted", "receive_killed", "a relative that is killed with control ends the connection"),
     ("killed", "a_sender_just_before_its", KILLED),
+    ("moving", "an_end_that_is_killed", KILLED),
     ("moving_steps", "the_", KILLED),
     ("order", "a_message_before_a_pipe_in_an_answer", "nothing orders a link and a pipe"),
     ("passing", "one_end_after_the_other_behind", GONE),
