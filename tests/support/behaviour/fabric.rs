@@ -50,7 +50,7 @@ const OTHERWISE: [(&str, &str, &str); 31] = [
     ("users", "a", USERS),
 ];
 /// The same where they go over devices, between the two hosts of the RDMA guest.
-const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 35] = [
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
     ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
     ("accept", "all_local_addresses", OWN_ADDRESSES),
     ("accept", "deferred_before_listen", OWN_ADDRESSES),
@@ -79,7 +79,8 @@ const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 35] = [
     ("many", "opened_used_left_idle", SLOW),
     ("mixed", "separate_server_program", SHORT),
     ("moving", "a_program_that_writes_before_it_reads", SHORT),
-    ("moving", "a_set_that_reports_once", SHORT),
+    ("moving", "a_level_triggered_set", SHORT),
+    ("moving", "a_set_that_reports", SHORT),
     ("moving", "an_edge", SHORT),
     ("moving", "an_exclusive_set", SHORT),
     ("old_kernel", "without_close_range", CLOSED),
