@@ -61,7 +61,7 @@ struct sanshim_limits {
     uint32_t max_message;              /* bytes of one message */
     uint32_t max_transfer;             /* bytes of one RDMA read or write; 0: there are none */
     uint32_t max_inline;               /* bytes of one inline send; 0: there are none */
-    uint32_t max_segments;             /* segments of one request */
+    uint32_t max_segments;             /* segments of one request; a read may be refused with fewer */
     uint32_t max_receive_depth;        /* receives posted on one queue pair */
     uint32_t max_initiator_depth;      /* other requests outstanding on one queue pair */
     uint32_t max_shared_receive_depth; /* 0: no shared receive queues */

@@ -40,7 +40,14 @@ pub(crate) enum Trait {
 }
 
 impl Setting {
-    /// True if the adapter says that it has this. A case that needs more shows nothing of it.
+    /// Runs a case that needs this. Without it the case shows nothing.
+    pub(crate) fn run_with(&self, needed: Trait, case: fn(&Setting)) {
+        if self.has(needed) {
+            case(self);
+        }
+    }
+
+    /// True if the adapter says that it has this.
     pub(crate) fn has(&self, wanted: Trait) -> bool {
         let flags = self.adapters().0.query().flags;
         match wanted {
@@ -79,18 +86,28 @@ fn verbs() -> Setting {
     Setting { name: "verbs", library: verbs_library(), here, there }
 }
 
-/// Makes one test of each case for each provider.
+/// Makes one test of each case for each provider. Behind a semicolon stand cases that need what a device may lack.
 macro_rules! suite {
-    ($($case:ident)*) => {
+    ($($case:ident)* $(; $needed:ident: $($of_some:ident)*)*) => {
         mod simulation {
             $(#[test] fn $case() { super::$case(&crate::simulation()); })*
+            $($(#[test] fn $of_some() {
+                crate::simulation().run_with(crate::Trait::$needed, super::$of_some);
+            })*)*
         }
         mod shm {
             $(#[test] fn $case() { super::$case(&crate::shm()); })*
+            $($(#[test] fn $of_some() {
+                crate::shm().run_with(crate::Trait::$needed, super::$of_some);
+            })*)*
         }
         mod verbs {
             $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
             fn $case() { super::$case(&crate::verbs()); })*
+            $($(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
+            fn $of_some() {
+                crate::verbs().run_with(crate::Trait::$needed, super::$of_some);
+            })*)*
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::{pattern, Buffer};
 use crate::side::*;
-use crate::{suite, Setting, Trait};
+use crate::{suite, Setting};
 use sanshim_core::provider::interface::RemoteAccess::{Read, Write};
 use sanshim_core::provider::interface::*;
 
@@ -19,9 +19,6 @@ fn write_to(a: &Side, memory: RemoteMemory, length: usize) -> ProviderResult<u32
 }
 
 fn s4_a_peers_memory_is_read(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let data = pattern(3, SIZE);
     b.buffer.fill(0, &data);
@@ -35,9 +32,6 @@ fn s4_a_peers_memory_is_read(setting: &Setting) {
 }
 
 fn s5_a_peers_memory_is_written(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let data = pattern(4, SIZE);
     a.buffer.fill(0, &data);
@@ -48,9 +42,6 @@ fn s5_a_peers_memory_is_written(setting: &Setting) {
 }
 
 fn a_message_after_a_write_finds_it_written(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let memory = b.bind(SIZE, Write);
     for round in 0..8 {
@@ -67,9 +58,6 @@ fn a_message_after_a_write_finds_it_written(setting: &Setting) {
 
 /// In order with messages, also where its receive comes later.
 fn a_write_tells_of_itself(setting: &Setting) {
-    if !setting.has(Trait::Tells) {
-        return;
-    }
     let (a, b) = setting.connected();
     let memory = b.bind(SIZE, Write);
     let data = pattern(5, SIZE);
@@ -97,9 +85,6 @@ fn a_write_tells_of_itself(setting: &Setting) {
 }
 
 fn m3_what_may_be_read_cannot_be_written(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let memory = b.bind(64, Read);
     a.buffer.fill(0, &[9; 64]);
@@ -108,9 +93,6 @@ fn m3_what_may_be_read_cannot_be_written(setting: &Setting) {
 }
 
 fn m3_what_may_be_written_cannot_be_read(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     b.buffer.fill(0, &[9; 64]);
     let memory = b.bind(64, Write);
@@ -120,9 +102,6 @@ fn m3_what_may_be_written_cannot_be_read(setting: &Setting) {
 
 /// The region is as large as what is bound: Soft-RoCE checks no more than the region.
 fn m2_nothing_beyond_what_was_bound(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let bound = |b: &Side, access| {
         let memory = Buffer::new(&b.adapter, 64);
         let range = memory.address()..memory.end();
@@ -145,9 +124,6 @@ fn m2_nothing_beyond_what_was_bound(setting: &Setting) {
 }
 
 fn m2_nothing_for_the_peer_of_another_connection(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.adapters();
     let listener = setting.listener(&b);
     let (a1, b1) = (Side::new(&a, 1, None), Side::new(&b, 2, None));
@@ -162,9 +138,6 @@ fn m2_nothing_for_the_peer_of_another_connection(setting: &Setting) {
 }
 
 fn m5_nothing_after_an_invalidation(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let memory = b.bind(64, Write);
     assert_eq!(write_to(&a, memory, 64), Ok(0));
@@ -177,9 +150,6 @@ fn m5_nothing_after_an_invalidation(setting: &Setting) {
 
 /// The peer's process may be stopped: then earlier requests wait for as long.
 fn m5_nothing_after_an_invalidation_at_once(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     for waiting in [0, 3] {
         let (a, b) = setting.connected();
         let memory = Buffer::new(&b.adapter, SIZE);
@@ -205,9 +175,6 @@ fn m5_nothing_after_an_invalidation_at_once(setting: &Setting) {
 
 /// Its owner has the memory back once the invalidation has ended, whatever was on its way.
 fn m5_nothing_lands_after_an_invalidation_that_met_writes(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     const WRITES: u64 = 6;
     for awaited in 0..WRITES {
         let (a, b) = setting.connected();
@@ -234,9 +201,6 @@ fn m5_nothing_lands_after_an_invalidation_that_met_writes(setting: &Setting) {
 }
 
 fn m2_nothing_after_the_connection(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     let memory = b.bind(64, Write);
     finish(b.connector.disconnect(3), &b.connector, 3).unwrap();
@@ -246,9 +210,6 @@ fn m2_nothing_after_the_connection(setting: &Setting) {
 }
 
 fn m2_only_registered_memory_can_be_bound(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (_a, b) = setting.connected();
     let beyond = b.buffer.end()..b.buffer.end() + 8;
     let bound = b.pair.bind(1, &b.buffer.region, beyond, Read, Flags::NONE);
@@ -281,9 +242,6 @@ fn m1_requests_name_registered_memory_only(setting: &Setting) {
 }
 
 fn m6_memory_is_registered_again_after_its_end(setting: &Setting) {
-    if !setting.has(Trait::Binds) {
-        return;
-    }
     let (a, b) = setting.connected();
     for round in 0..4 {
         let memory = Buffer::new(&b.adapter, SIZE);
@@ -304,10 +262,11 @@ fn m6_memory_is_registered_again_after_its_end(setting: &Setting) {
 }
 
 suite! {
+    m1_requests_name_registered_memory_only
+    ; Binds:
     s4_a_peers_memory_is_read
     s5_a_peers_memory_is_written
     a_message_after_a_write_finds_it_written
-    a_write_tells_of_itself
     m3_what_may_be_read_cannot_be_written
     m3_what_may_be_written_cannot_be_read
     m2_nothing_beyond_what_was_bound
@@ -317,6 +276,7 @@ suite! {
     m5_nothing_lands_after_an_invalidation_that_met_writes
     m2_nothing_after_the_connection
     m2_only_registered_memory_can_be_bound
-    m1_requests_name_registered_memory_only
     m6_memory_is_registered_again_after_its_end
+    ; Tells:
+    a_write_tells_of_itself
 }

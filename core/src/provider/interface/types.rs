@@ -80,7 +80,7 @@ pub struct Limits {
     pub max_transfer: u32,
     /// Largest inline send in bytes; 0: none.
     pub max_inline: u32,
-    /// Segments of one request.
+    /// Segments of one request. A device may take fewer for an RDMA read, and then refuses a read with more.
     pub max_segments: u32,
     /// Receives posted on one queue pair.
     pub max_receive_depth: u32,

@@ -8,10 +8,10 @@
 use crate::sys::time;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A yield that took so long (ns) gave the processor to a thread that computes: the kernel lets such a thread have more at
-/// a time.
-const SLICE: u64 = 500_000;
-/// So did two in a row of so long (ns). A peer's answer takes less, but now and then.
+/// A yield that took so long (ns) gave the processor to a thread that computes. The kernel lets such a thread have the
+/// processor for longer at a time.
+const VERY_LONG: u64 = 500_000;
+/// Two yields in a row that took so long (ns) show the same. A peer's answer seldom takes as long.
 const LONG: u64 = 100_000;
 /// How long (ns) threads sleep at once afterwards; doubled each time that looking again shows the same.
 const FIRST_STAY: u64 = 4_000_000;
@@ -67,7 +67,7 @@ impl Shortage {
     /// A yield took so long (ns).
     #[cold]
     fn note_long(&self, took: u64, now: u64) {
-        if self.is_suspected.swap(true, Relaxed) || took >= SLICE {
+        if self.is_suspected.swap(true, Relaxed) || took >= VERY_LONG {
             self.begin(now);
         }
     }
@@ -124,7 +124,7 @@ mod tests {
         shortage.note_long(LONG, 2);
         assert!(lasts(2));
         let shortage = Shortage::new();
-        shortage.note_long(SLICE, 1);
+        shortage.note_long(VERY_LONG, 1);
         assert!(shortage.until.load(Relaxed) > 1);
     }
 }
