@@ -88,8 +88,7 @@ fn what_does_not_exist_or_cannot_run_has_the_shells_status() {
     let no_program = folder.path().join("plain-file");
     fs::write(&no_program, "").expect("write");
     let no_interpreter = folder.path().join("script");
-    fs::write(&no_interpreter, "#!/no/such/interpreter\n").expect("write");
-    fs::set_permissions(&no_interpreter, fs::Permissions::from_mode(0o755)).expect("chmod");
+    write_script(&no_interpreter, "#!/no/such/interpreter\n");
 
     let path = |path: &Path| path.to_str().expect("text").to_owned();
     let cases = [
@@ -205,8 +204,7 @@ fn a_program_that_cannot_be_preloaded_runs_after_a_warning() {
 
     // A script is judged by its interpreter.
     let script = folder.path().join("script");
-    fs::write(&script, format!("#!{}\n", program.display())).expect("write");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
+    write_script(&script, &format!("#!{}\n", program.display()));
     let output = run(&[script.to_str().expect("text")]);
     assert_eq!(output.status.code(), Some(42), "{output:?}");
     assert!(text(&output.stderr).contains("statically linked"), "{output:?}");
@@ -257,6 +255,14 @@ fn a_dynamic_program_gets_no_warning() {
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().expect("cp runs");
     assert!(copied.success());
+}
+
+/// Writes a script that is executed afterwards, by another process too.
+fn write_script(script: &Path, text: &str) {
+    let source = script.with_extension("text");
+    fs::write(&source, text).expect("write");
+    copy_program(&source, script);
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
 #[test]

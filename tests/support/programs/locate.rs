@@ -37,8 +37,9 @@ pub fn sanctl() -> PathBuf {
     built("SANCTL", "sanctl")
 }
 
-/// Copies a program that is executed afterwards. Another process writes the copy: a child that another thread starts meanwhile would
-/// keep this process's descriptor of it for a moment, and nothing executes a file that somebody writes.
+/// Copies a program that is executed afterwards. Another process writes the copy: a child that
+/// another thread starts meanwhile would keep this process's descriptor of it for a moment, and
+/// nothing executes a file that somebody writes.
 ///
 /// # Panics
 /// When it cannot.
