@@ -190,9 +190,19 @@ impl Direction {
         self.update(|word| (word & LEFT == 0).then_some(word | LEFT))
     }
 
-    /// Between hosts this is a picture of the sender's word. That says now that the sender left, or was recalled.
-    pub(crate) fn show(&self, left: bool) {
-        self.update(|word| Some(word | if left { LEFT } else { RECALLED }));
+    /// Between hosts this is a picture of the sender's word. That says now that the sender was recalled.
+    pub(crate) fn show_recalled(&self) {
+        self.update(|word| Some(word | RECALLED));
+    }
+
+    /// The same: it pulled.
+    pub(crate) fn show_pulled(&self) {
+        self.update(|word| Some(word | PULLED));
+    }
+
+    /// The same: it left.
+    pub(crate) fn show_left(&self) {
+        self.update(|word| Some(word | LEFT));
     }
 
     /// The receiver, which saw this before it last looked, has stopped reading from the SAN, and wants the rest over TCP.
@@ -208,9 +218,11 @@ impl Direction {
         recalled
     }
 
-    /// Between hosts: the receiver's end asks for that, and the sender's grants it, unless it left or closed. The word before.
+    /// Between hosts: the receiver's end asks for that, and the sender's grants it, unless it left, pulled or closed. The
+    /// word before.
     pub(crate) fn grant_recall(&self) -> DirectionState {
-        self.update(|word| (word & (LEFT | RECALLED | CLOSED) == 0).then_some(word | RECALLED))
+        let goes_another_way = LEFT | RECALLED | PULLED | CLOSED;
+        self.update(|word| (word & goes_another_way == 0).then_some(word | RECALLED))
     }
 
     /// The receiver, which has recalled the direction, is about to send again in the sender's stead; false if the

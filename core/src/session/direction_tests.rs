@@ -89,6 +89,10 @@ fn who_closed_is_recalled_only_by_who_knows_that() {
     assert!(d.state().recalled && d.state().closed);
 
     let d = turned();
+    assert!(d.pull());
+    assert!(d.grant_recall().pulled && !d.state().recalled, "it comes again anyway");
+
+    let d = turned();
     assert!(d.recall(d.state()));
     assert!(d.close().recalled, "it is to be sent again first");
     assert!(!d.state().closed);

@@ -130,6 +130,7 @@ impl Link {
             | FrameKind::Bytes
             | FrameKind::Written
             | FrameKind::Turned
+            | FrameKind::Pulled
             | FrameKind::Left
             | FrameKind::Ask
             | FrameKind::Answer
@@ -158,6 +159,7 @@ impl Link {
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(Wrong)?;
         let makes_sense = match kind {
             FrameKind::Turned => self.peer_turned(body, payload),
+            FrameKind::Pulled => self.peer_pulled(body, payload),
             FrameKind::Left => self.peer_left(body, payload),
             FrameKind::Ask => self.peer_asks(body, state, payload),
             FrameKind::Answer => self.peer_answers(body, payload),

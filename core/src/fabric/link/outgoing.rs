@@ -119,6 +119,7 @@ impl Link {
             self.send_data(out, body, tail)?;
         }
         // Before the end, behind which TCP's may come.
+        self.send_pulled(out, body, word)?;
         self.send_left(out, word)?;
         self.send_state(out, body, finished, tell)
     }
@@ -135,13 +136,11 @@ impl Link {
                     self.wake_all();
                     continue;
                 }
-                let (destination, answer) = (self.destination(), self.own_answer());
-                let payload = match kind {
-                    FrameKind::Move => &destination[..],
-                    FrameKind::Answer => &answer,
-                    _ => &[],
-                };
-                self.send(out, kind, &[payload])?;
+                match kind {
+                    FrameKind::Move => self.send(out, kind, &[&self.destination()])?,
+                    FrameKind::Answer => self.send_answer(out)?,
+                    _ => self.send(out, kind, &[])?,
+                }
                 self.due.fetch_and(!bit, SeqCst);
                 if moves && self.seal(kind) {
                     return Ok(true);

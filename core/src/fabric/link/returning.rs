@@ -15,7 +15,8 @@ use crate::fabric::frame::{FrameKind, FrameState};
 use crate::fabric::helper;
 use crate::provider::shm::{Asked, RETURNED};
 use crate::session::DirectionState;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Encodes a sender's word: whether it sends again what was not read.
 fn encode(word: DirectionState) -> [u8; 4] {
@@ -76,6 +77,23 @@ impl Link {
         Ok(())
     }
 
+    /// Tells that this end sends again by itself, and from where on. If the process dies before it has left, the peer reads
+    /// on here.
+    pub(super) fn send_pulled(
+        &self,
+        out: &mut LinkSender,
+        body: &Body,
+        word: DirectionState,
+    ) -> Result<(), Full> {
+        let told = &self.returning.pulled;
+        if word.pulled && !told.load(Relaxed) {
+            let from = body.segment.side(body.role).leaving.0.resent_from.load(Acquire);
+            self.send(out, FrameKind::Pulled, &[&from.to_le_bytes()])?;
+            told.store(true, SeqCst);
+        }
+        Ok(())
+    }
+
     /// Tells that this end left, if its word said so before the data was looked at that was sent since.
     pub(super) fn send_left(&self, out: &mut LinkSender, word: DirectionState) -> Result<(), Full> {
         let told = &self.returning.left;
@@ -86,15 +104,24 @@ impl Link {
         Ok(())
     }
 
+    /// The peer's word: it sends again by itself. False if that makes no sense.
+    pub(super) fn peer_pulled(&self, body: &Body, payload: &[u8]) -> bool {
+        let Ok(from) = payload.try_into().map(u64::from_le_bytes) else { return false };
+        let peer = body.segment.side(body.role.peer());
+        peer.leaving.0.resent_from.store(from, Release);
+        peer.sending.0.direction.show_pulled();
+        true
+    }
+
     /// The peer's word: it sends over TCP from now on. False if that makes no sense.
     pub(super) fn peer_left(&self, body: &Body, payload: &[u8]) -> bool {
         let Some(recalled) = decode(payload) else { return false };
         let direction = &body.segment.side(body.role.peer()).sending.0.direction;
         if recalled {
             // Where the answer was lost on the way to another queue pair.
-            direction.show(false);
+            direction.show_recalled();
         }
-        direction.show(true);
+        direction.show_left();
         self.returns(body);
         true
     }
@@ -119,9 +146,14 @@ impl Link {
         true
     }
 
-    /// What [`FrameKind::Answer`] says.
-    pub(super) fn own_answer(&self) -> [u8; 4] {
-        encode(self.body.get().map_or(DirectionState::default(), |body| body.words()[0]))
+    /// Answers the peer's question.
+    pub(super) fn send_answer(&self, out: &mut LinkSender) -> Result<(), Full> {
+        let word = self.body.get().map_or(DirectionState::default(), |body| body.words()[0]);
+        self.send(out, FrameKind::Answer, &[&encode(word)])?;
+        if word.recalled {
+            self.returning.granted.store(self.posted.load(Relaxed), SeqCst);
+        }
+        Ok(())
     }
 
     /// The peer answers. False if that makes no sense.
@@ -134,7 +166,7 @@ impl Link {
         }
         if granted {
             let sending = &body.segment.side(body.role.peer()).sending.0;
-            sending.direction.show(false);
+            sending.direction.show_recalled();
             receiving.ask(Asked::Nothing);
         } else {
             receiving.ask(Asked::Denied);
@@ -176,12 +208,18 @@ impl Link {
     pub(crate) fn has_returned(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let [own, peer] = body.words();
-            let left = self.returning.left.load(Acquire);
-            // Later messages may be lost: the peer needs nothing more.
-            let is_sent = own.recalled
-                || (own.left && !self.is_ours())
-                || (own.left && left != 0 && self.completed.load(Acquire) >= left);
-            is_sent && peer.is_final()
+            let is_heard = |told: &AtomicU64| {
+                let posted = told.load(Acquire);
+                posted != 0 && self.completed.load(Acquire) >= posted
+            };
+            let told = &self.returning;
+            // Later messages may be lost: the peer needs nothing more. Where the link broke after all was told, the peer
+            // has heard; or its end finds that as well, and TCP tells of it.
+            let peer_knows = !self.is_ours()
+                || is_heard(&told.granted)
+                || is_heard(&told.left)
+                || self.failed.load(Acquire);
+            own.is_final() && peer.is_final() && peer_knows
         })
     }
 }

@@ -50,7 +50,10 @@ pub(super) struct Returning {
 
     /// How many requests were posted when it was told that this end left; zero: it was not.
     pub(super) left: AtomicU64,
+    /// The same of the answer that this end sends again what the peer did not read.
+    pub(super) granted: AtomicU64,
     pub(super) asked: AtomicBool,
+    pub(super) pulled: AtomicBool,
     /// This process has nothing to do for it any more.
     pub(super) is_seen_to: AtomicBool,
 }
@@ -60,7 +63,9 @@ impl Returning {
     pub(super) fn begin_anew(&self) {
         self.turned.store(0, SeqCst);
         self.left.store(0, SeqCst);
+        self.granted.store(0, SeqCst);
         self.asked.store(false, SeqCst);
+        self.pulled.store(false, SeqCst);
         self.is_seen_to.store(false, Relaxed);
     }
 }

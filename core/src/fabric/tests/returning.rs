@@ -2,7 +2,7 @@
 
 use super::{adapter, ends, pattern, relative, End};
 use crate::fabric::frame::{encode, FrameKind, FrameState};
-use crate::fabric::link::LinkPort;
+use crate::fabric::link::{LinkPort, Tell};
 use crate::provider::interface::Error;
 use crate::provider::shm::{CLOSED, FAILED, RETURNED};
 use crate::switch::test_ends::look_unanswered;
@@ -31,6 +31,15 @@ impl End {
             })
             .unwrap();
         all
+    }
+
+    /// Is about to send again by itself what the peer has not read. From which byte on that is.
+    fn pull(&self) -> u64 {
+        let stream = self.stream();
+        let _held = stream.lock_send().unwrap();
+        stream.note_pulled().unwrap();
+        assert!(stream.own().sending.0.direction.pull());
+        stream.own().leaving.0.resent_from.load(SeqCst)
     }
 
     fn leave(&self) {
@@ -98,6 +107,35 @@ fn of_a_sender_that_had_left_all_is_to_be_read() {
         rest.extend(b.receive(7000));
     }
     assert_eq!(rest, pattern(read, 30_000 - read));
+}
+
+#[test]
+fn a_sender_that_sends_again_by_itself_says_from_where() {
+    for asks in [false, true] {
+        let (a, b) = ends("192.0.2.181", "192.0.2.182");
+        a.stream().own().sending.0.direction.begin_turned();
+        assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+        let read = b.receive(5000).len() as u64;
+        let from = a.pull();
+        assert!(from <= read, "the sender knows later what was read");
+        if asks {
+            b.stop_reading();
+            a.link.poll();
+            b.link.poll();
+            assert_eq!(b.link.answer(), Some(false), "it comes without that");
+        }
+        // As the helper does for one that died.
+        a.link.tick(Tell::Certain);
+        b.link.poll();
+        let word = b.stream().peer().sending.0.direction.state();
+        assert!(word.pulled && !word.left, "asks: {asks}");
+        a.leave();
+        b.link.poll();
+        let peer = b.stream();
+        let word = peer.peer().sending.0.direction.state();
+        assert!(word.left && word.pulled && !word.recalled, "asks: {asks}");
+        assert_eq!(peer.peer().leaving.0.resent_from.load(SeqCst), from);
+    }
 }
 
 #[test]
@@ -170,11 +208,14 @@ fn what_is_behind_the_last_word_may_be_lost() {
         a.stop_reading();
         b.stop_reading();
         a.leave();
-        b.link.poll();
-        assert!(b.link.has_returned(), "both directions are TCP's");
+        let next = b.stream().endpoint.session.last_sent().wrapping_add(1);
+        // Both directions are TCP's.
+        while !b.link.flush(next) || !b.link.has_returned() {
+            a.link.poll();
+        }
         b.link.end();
-        // Answers the question of before, which nobody waits for.
-        a.link.poll();
+        // Whatever it sends now comes to nobody.
+        a.link.tell_return();
         a.link.poll();
         assert!(a.link.has_returned(), "the peer knows");
     }
@@ -182,9 +223,8 @@ fn what_is_behind_the_last_word_may_be_lost() {
 
 #[test]
 fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
-    for (which, kind) in
-        [FrameKind::Left, FrameKind::Ask, FrameKind::Answer].into_iter().enumerate()
-    {
+    let kinds = [FrameKind::Left, FrameKind::Ask, FrameKind::Answer, FrameKind::Pulled];
+    for (which, kind) in kinds.into_iter().enumerate() {
         let (a, _b) =
             ends(&format!("192.0.2.{}", 149 + 2 * which), &format!("192.0.2.{}", 150 + 2 * which));
         let mut frame = encode(kind, 3, &FrameState::default()).to_vec();

@@ -124,8 +124,11 @@ fn another_anchor(socket: &Socket) -> Option<Fd> {
 /// The connection goes back to TCP, or TCP has brought bytes already.
 pub(in crate::switch) fn look_for_early_end(stream: &Stream, link: &Link, anchor: Fd) -> bool {
     let sending = &stream.peer().sending.0;
+    let word = sending.direction.state();
+    // What TCP brought of a peer that pulled, and died before it left, is to be read in the segment.
     let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
-        || sending.direction.state().left
+        || word.left
+        || word.pulled
         || link.look_for_failure();
     let returns =
         || returning::is_due(stream) || stream.own().sending.0.direction.state().is_final();
@@ -164,9 +167,14 @@ pub(in crate::switch) fn deliver_all(stream: &Stream) -> bool {
     else {
         return true;
     };
-    wait_for(stream, link);
-    if !flush(stream, link) {
-        return false;
+    let until = time::now() + LINGER;
+    // A peer that knows all that it needs may end the link before it has the rest.
+    let is_delivered = || flush(stream, link) || (!link.is_foreign() && link.has_returned());
+    while !is_delivered() {
+        if time::now() >= until {
+            return false;
+        }
+        time::sleep(PAUSE);
     }
     if link.has_returned() || !link.look_for_failure() {
         return true;

@@ -166,17 +166,19 @@ pub(in crate::switch) fn return_anchor(
 const PULL_TIMEOUT: u64 = 5_000_000;
 const PULL_NAP: u64 = 20_000;
 
-/// Waits while the peer sends again what this end may have read. None of that may lie unread in the kernel at the
-/// close, because the kernel would make a reset of the close.
-fn await_pulling_peer(stream: &Stream) {
+/// Waits while the peer sends again what this end may have read, and takes that off TCP. None of that may lie unread in the
+/// kernel at the close, because the kernel would make a reset of the close.
+fn await_pulling_peer(socket: &Socket, stream: &Stream) {
     let is_pulling = || {
         let word = stream.peer().sending.0.direction.state();
-        word.pulled && !word.left
+        let passes = || !returning::comes_again(stream) || look_after(socket, stream);
+        word.pulled && !(word.left && passes())
     };
     if is_pulling() {
         let until = time::now() + PULL_TIMEOUT;
         while is_pulling() && time::now() < until {
             time::sleep(PULL_NAP);
+            stream.poll();
         }
     }
 }
@@ -184,7 +186,7 @@ fn await_pulling_peer(stream: &Stream) {
 /// Sends, where this may be the last look, what has to go over TCP, as far as there is room now. A process apart sends
 /// the rest. True if the socket is on TCP. This waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
-    await_pulling_peer(stream);
+    await_pulling_peer(socket, stream);
     if stream.fabric.is_none() && !look_after(socket, stream) {
         leave_with_all(stream, socket.anchor());
     }

@@ -33,7 +33,11 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
-    let resent = say_and_resend(stream, anchor, begun, gone);
+    let resent = if begun || gone || !may_pull(stream, why) {
+        leave_and_resend(stream, anchor, begun, gone)
+    } else {
+        say_and_resend(stream, anchor)
+    };
     note_left(stream, anchor, resent);
     resent == Resent::All
 }
@@ -98,11 +102,18 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     }
 }
 
-/// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.
-/// `gone`: no peer is there. The caller has the send lock, and the direction's claim.
-fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
-    if begun || gone || !pull(stream, anchor, u64::MAX) {
-        return leave_and_resend(stream, anchor, begun, gone);
+/// True if this end may send again by itself. Between hosts the link may be faster than TCP: a peer that has read all, and
+/// closes, would find bytes there that come too late. So an end does that only if its process may be gone when the peer
+/// asks, and only if the link has not told the peer of the stream's end.
+fn may_pull(stream: &Stream, why: Reason) -> bool {
+    stream.fabric.is_none() || (why == Reason::HandedOver && !stream.endpoint.has(flag::SEND_SHUT))
+}
+
+/// Tells the peer that this end leaves, and sends the bytes that go over TCP first. The caller has the send lock, and the
+/// direction's claim.
+fn say_and_resend(stream: &Stream, anchor: Fd) -> Resent {
+    if !pull(stream, anchor, u64::MAX) {
+        return leave_and_resend(stream, anchor, false, false);
     }
     // The resend comes before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
     let resent = resend::resend(stream, anchor, false);
@@ -116,9 +127,8 @@ fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     let e = stream.endpoint;
     // The peer's kernel answers with a reset what comes after the peer shut both directions down.
     let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH_SHUT == BOTH_SHUT;
-    let may =
-        stream.fabric.is_none() && e.state().among(flag::BOTH_SHUT) != flag::BOTH_SHUT && !refuses;
-    if !may || stream.peer_consumed_all() {
+    if refuses || e.state().among(flag::BOTH_SHUT) == flag::BOTH_SHUT || stream.peer_consumed_all()
+    {
         return false;
     }
     let Some(room) = net::room_to_send(anchor) else { return false };
@@ -142,6 +152,8 @@ fn say_left(stream: &Stream) -> DirectionState {
     before
 }
 
+/// The same of an end that does not send again by itself, or had begun to leave. `begun`: some of the bytes may be out.
+/// `gone`: no peer is there.
 fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     let before = say_left(stream);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.

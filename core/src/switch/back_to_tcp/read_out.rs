@@ -2,7 +2,7 @@
 //! This step sends nothing.
 
 use crate::fabric::Link;
-use crate::session::{end_reading, read_twice, InEvent, WayIn};
+use crate::session::{end_reading, read_twice, DirectionState, InEvent, WayIn};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::socket::Socket;
@@ -112,7 +112,10 @@ fn ask(
     unread: impl FnOnce() -> Result<bool, Broken>,
 ) -> Result<bool, Broken> {
     // This comes before the look, so that the look sees all that the peer sent before it left.
-    let left = stream.peer().sending.0.direction.state().left;
+    let DirectionState { left, pulled, .. } = stream.peer().sending.0.direction.state();
+    if left && pulled {
+        return pass_what_comes_again(stream);
+    }
     if !left && link::is_closed_by_peer(stream) {
         // TCP tells the peer's end in a moment.
         return Ok(false);
