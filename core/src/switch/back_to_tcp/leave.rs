@@ -33,7 +33,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
-    let resent = if begun || gone || !may_pull(stream, why) {
+    let resent = if begun || gone || !may_pull(stream) {
         leave_and_resend(stream, anchor, begun, gone)
     } else {
         say_and_resend(stream, anchor)
@@ -105,8 +105,11 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// True if this end may send again by itself. Between hosts the link may be faster than TCP: a peer that has read all, and
 /// closes, would find bytes there that come too late. So an end does that only if its process may be gone when the peer
 /// asks, and only if the link has not told the peer of the stream's end.
-fn may_pull(stream: &Stream, why: Reason) -> bool {
-    stream.fabric.is_none() || (why == Reason::HandedOver && !stream.endpoint.has(flag::SEND_SHUT))
+fn may_pull(stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    // The helper may be the one that goes on with what an exec has begun.
+    let is_handed_over = e.returning.load(Relaxed) == Reason::HandedOver.as_u32();
+    stream.fabric.is_none() || (is_handed_over && !e.has(flag::SEND_SHUT))
 }
 
 /// Tells the peer that this end leaves, and sends the bytes that go over TCP first. The caller has the send lock, and the
