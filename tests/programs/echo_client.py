@@ -12,6 +12,7 @@ import threading
 
 SIZES = [1, 2, 7, 64, 1000, 1519, 1520, 1521, 1536, 4096, 65535, 65536, 300000]
 STREAM = 3_000_000
+ROUNDS = 300
 CHUNK = 65536
 
 
@@ -52,6 +53,10 @@ def threads(port, count, host, timeout):
     """Blocking sockets, or with a time-out: then Python makes them non-blocking and polls."""
     connections = [socket.create_connection((host, port), timeout=timeout) for _ in range(count)]
     for seed, connection in enumerate(connections):
+        # As long as a forking server's parent has the connection as well, it stays on TCP.
+        for _ in range(ROUNDS):
+            connection.sendall(b"x")
+            check(receive_exactly(connection, 1), b"x", "first bytes")
         for size in SIZES:
             message = payload(size, seed)
             connection.sendall(message)
