@@ -3,7 +3,7 @@
 //! On one host the ends agree by one word for each direction in shared memory
 //! ([`Direction`](crate::session::Direction)). Here each end has a picture of the peer's word, and the sender's own
 //! word decides. A receiver *asks* the sender to send again what it did not read. It reads nothing until the sender's
-//! end has answered.
+//! end has answered. A sender that *pulls* sends that again by itself, and tells from where on before it leaves.
 //!
 //! Links answer by themselves. The switch decides what is to be done, and in which order.
 
@@ -77,8 +77,8 @@ impl Link {
         Ok(())
     }
 
-    /// Tells that this end sends again by itself, and from where on. If the process dies before it has left, the peer reads
-    /// on here.
+    /// Tells that this end sends again by itself, and from where on. If its process dies before it has left, the peer takes
+    /// nothing of that off TCP, and reads on in the segment.
     pub(super) fn send_pulled(
         &self,
         out: &mut LinkSender,

@@ -52,6 +52,7 @@ pub(super) struct Returning {
     pub(super) left: AtomicU64,
     /// The same of the answer that this end sends again what the peer did not read.
     pub(super) granted: AtomicU64,
+    /// It was told that this end asks, and that it pulled.
     pub(super) asked: AtomicBool,
     pub(super) pulled: AtomicBool,
     /// This process has nothing to do for it any more.

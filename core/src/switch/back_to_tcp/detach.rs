@@ -10,6 +10,9 @@
 //! Then the socket is the kernel's. The peer does the same as soon as it looks. The ring that comes with the leaving
 //! wakes the peer. Over a fabric a frame wakes the peer. There a recall takes an answer of the peer's link, and this
 //! end reads nothing before that answer.
+//!
+//! An end may *pull* when it leaves: it sends again by itself what the peer has not read. On one host it does that where
+//! TCP has room. Between hosts it does so only where another program goes on with the connection.
 
 use super::leave::{leave, leave_with_all};
 use super::linger;
