@@ -1,5 +1,6 @@
 //! sanctl through its command line: `run` changes nothing about a program but LD_PRELOAD.
 
+use sanshim_tests::programs::locate::copy_program;
 use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -248,13 +249,6 @@ fn a_dynamic_program_gets_no_warning() {
         let output = run(program);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
-}
-
-/// Copies a program by another process: a child that a test beside this one forks meanwhile would
-/// inherit our open copy, and the kernel runs no file that somebody has open for writing.
-fn copy_program(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg(from).arg(to).status().expect("cp runs");
-    assert!(copied.success());
 }
 
 /// Writes a script that is executed afterwards, by another process too.
