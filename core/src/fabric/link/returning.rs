@@ -204,20 +204,22 @@ impl Link {
         self.is_taken() && !self.has_returned() && !self.is_refused()
     }
 
+    /// True if the peer has heard what was told when so many requests were posted; zero: it was not told.
+    pub(super) fn is_heard(&self, told: &AtomicU64) -> bool {
+        let posted = told.load(Acquire);
+        posted != 0 && self.completed.load(Acquire) >= posted
+    }
+
     /// True if nothing is left for the link to carry, because both directions are TCP's: its end is no concern.
     pub(crate) fn has_returned(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let [own, peer] = body.words();
-            let is_heard = |told: &AtomicU64| {
-                let posted = told.load(Acquire);
-                posted != 0 && self.completed.load(Acquire) >= posted
-            };
             let told = &self.returning;
-            // Later messages may be lost: the peer needs nothing more. Where the link broke after all was told, the peer
-            // has heard; or its end finds that as well, and TCP tells of it.
+            // Later messages may be lost: the peer needs nothing more. Where the link broke, the peer has heard; or its end
+            // finds that as well, and TCP tells of it.
             let peer_knows = !self.is_ours()
-                || is_heard(&told.granted)
-                || is_heard(&told.left)
+                || self.is_heard(&told.granted)
+                || self.is_heard(&told.left)
                 || self.failed.load(Acquire);
             own.is_final() && peer.is_final() && peer_knows
         })

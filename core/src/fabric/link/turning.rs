@@ -57,8 +57,7 @@ impl Link {
 
     /// By the controlling process: true if the peer has heard, which is noted for relatives then.
     pub(super) fn note_told_turn(&self) -> bool {
-        let told = self.returning.turned.load(Acquire);
-        let is_known = told != 0 && self.completed.load(Acquire) >= told;
+        let is_known = self.is_heard(&self.returning.turned);
         if let Some(controller) = self.controller().filter(|_| is_known) {
             controller.note_turn_known();
         }

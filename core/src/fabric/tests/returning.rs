@@ -131,10 +131,10 @@ fn a_sender_that_sends_again_by_itself_says_from_where() {
         assert!(word.pulled && !word.left, "asks: {asks}");
         a.leave();
         b.link.poll();
-        let peer = b.stream();
-        let word = peer.peer().sending.0.direction.state();
+        let stream = b.stream();
+        let word = stream.peer().sending.0.direction.state();
         assert!(word.left && word.pulled && !word.recalled, "asks: {asks}");
-        assert_eq!(peer.peer().leaving.0.resent_from.load(SeqCst), from);
+        assert_eq!(stream.peer().leaving.0.resent_from.load(SeqCst), from);
     }
 }
 

@@ -172,14 +172,15 @@ const PULL_NAP: u64 = 20_000;
 /// Waits while the peer sends again what this end may have read, and takes that off TCP. None of that may lie unread in the
 /// kernel at the close, because the kernel would make a reset of the close.
 fn await_pulling_peer(socket: &Socket, stream: &Stream) {
-    let is_pulling = || {
+    // True once nothing of that is left to come.
+    let pass = || {
         let word = stream.peer().sending.0.direction.state();
-        let passes = || !returning::comes_again(stream) || look_after(socket, stream);
-        word.pulled && !(word.left && passes())
+        let turn = || !returning::comes_again(stream) || look_after(socket, stream);
+        !word.pulled || (word.left && turn())
     };
-    if is_pulling() {
+    if !pass() {
         let until = time::now() + PULL_TIMEOUT;
-        while is_pulling() && time::now() < until {
+        while !pass() && time::now() < until {
             time::sleep(PULL_NAP);
             stream.poll();
         }

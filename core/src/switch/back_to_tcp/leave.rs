@@ -33,11 +33,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
-    let resent = if begun || gone || !may_pull(stream) {
-        leave_and_resend(stream, anchor, begun, gone)
-    } else {
-        say_and_resend(stream, anchor)
-    };
+    let resent = say_and_resend(stream, anchor, begun, gone);
     note_left(stream, anchor, resent);
     resent == Resent::All
 }
@@ -112,11 +108,11 @@ fn may_pull(stream: &Stream) -> bool {
     stream.fabric.is_none() || (is_handed_over && !e.has(flag::SEND_SHUT))
 }
 
-/// Tells the peer that this end leaves, and sends the bytes that go over TCP first. The caller has the send lock, and the
-/// direction's claim.
-fn say_and_resend(stream: &Stream, anchor: Fd) -> Resent {
-    if !pull(stream, anchor, u64::MAX) {
-        return leave_and_resend(stream, anchor, false, false);
+/// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.
+/// `gone`: no peer is there. The caller has the send lock, and the direction's claim.
+fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    if begun || gone || !pull(stream, anchor, u64::MAX) {
+        return leave_and_resend(stream, anchor, begun, gone);
     }
     // The resend comes before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
     let resent = resend::resend(stream, anchor, false);
@@ -130,8 +126,8 @@ fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     let e = stream.endpoint;
     // The peer's kernel answers with a reset what comes after the peer shut both directions down.
     let refuses = stream.peer().sending.0.finished.load(Relaxed) & BOTH_SHUT == BOTH_SHUT;
-    if refuses || e.state().among(flag::BOTH_SHUT) == flag::BOTH_SHUT || stream.peer_consumed_all()
-    {
+    let may = may_pull(stream) && e.state().among(flag::BOTH_SHUT) != flag::BOTH_SHUT && !refuses;
+    if !may || stream.peer_consumed_all() {
         return false;
     }
     let Some(room) = net::room_to_send(anchor) else { return false };
@@ -155,8 +151,6 @@ fn say_left(stream: &Stream) -> DirectionState {
     before
 }
 
-/// The same of an end that does not send again by itself, or had begun to leave. `begun`: some of the bytes may be out.
-/// `gone`: no peer is there.
 fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     let before = say_left(stream);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
