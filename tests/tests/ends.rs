@@ -28,6 +28,9 @@ const CLOSED_BY_EXEC: [&str; 3] = ["165", "618", "645"];
 /// Ends that go on in a fork child, whose parent closes its descriptor, and whose peer ends before it has come to the link.
 const LEFT_TO_CHILD: [&str; 2] = ["90", "440"];
 
+/// A fork child ends the connection while its parent, which has the link, closes its own descriptor.
+const ENDED_BY_CHILD: [&str; 3] = ["32", "1", "unkilled"];
+
 fn check(plans: &[&str], variables: &[(&str, &str)]) {
     sanshim_tests::plans::check("ends", plans, variables);
 }
@@ -84,5 +87,8 @@ fn each_byte_comes_over_a_link() {
     }
     for seed in LEFT_TO_CHILD.into_iter().cycle().take(6) {
         check(&[seed, "1", "unread"], &over_a_link);
+    }
+    for _ in 0..10 {
+        check(&ENDED_BY_CHILD, &from_the_start);
     }
 }

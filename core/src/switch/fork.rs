@@ -125,7 +125,7 @@ pub fn exiting() {
         if socket.phase() != phase::SAN {
             return holders::remove_holder(socket);
         }
-        if socket.stop_holding(stream.endpoint) {
+        if socket.stop_holding(stream.endpoint).is_shared {
             detach::look_after(socket, &stream);
             return;
         }

@@ -261,15 +261,15 @@ impl Exec {
                 continue;
             }
             if let Some(stream) = socket.stream() {
-                let is_last = stream.endpoint.holders.fetch_sub(1, SeqCst) == 1;
-                if is_last {
+                let leaving = stream.endpoint.leave(false);
+                if !leaving.is_shared {
                     detach::finish_sending(socket, &stream);
                 }
                 if let Some(link) = stream.fabric {
                     link::settle_control(link, || comes);
-                    match is_last {
-                        true => link::wait_until(&stream, link, gone),
-                        false => link::leave_control(link, comes),
+                    match leaving.is_shared {
+                        true => link::leave_control(link, comes),
+                        false => link::wait_until(&stream, link, gone),
                     }
                 }
                 self.given_up.push(Pinned::new(socket.get()));

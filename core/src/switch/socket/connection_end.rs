@@ -2,6 +2,7 @@
 
 use crate::fabric::{self, Link};
 use crate::provider::shm::Segment;
+use crate::switch::endpoint::leaving::Leaving;
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::new_end::NewEnd;
@@ -66,10 +67,9 @@ impl Socket {
         self.endpoint.store(memory.at, Ordering::Release);
     }
 
-    /// This process holds its end no longer; true if others do. Once.
-    pub(crate) fn stop_holding(&self, endpoint: &Endpoint) -> bool {
-        self.left.swap(true, Ordering::SeqCst)
-            || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
+    /// This process holds its end no longer. The second time it says that others do.
+    pub(in crate::switch) fn stop_holding<'a>(&self, endpoint: &'a Endpoint) -> Leaving<'a> {
+        endpoint.leave(self.left.swap(true, Ordering::SeqCst))
     }
 
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other
@@ -151,7 +151,7 @@ impl Shared {
 impl fabric::Users for Shared {
     fn are_there(&self) -> bool {
         // SAFETY: mapped until it is dropped.
-        unsafe { (*self.0.at).holders.load(Ordering::SeqCst) > 0 }
+        unsafe { (*self.0.at).is_used() }
     }
 }
 
