@@ -253,3 +253,14 @@ pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
     let is_over = || state.has(flag::ANCHOR_ENDED) || finished() & BOTH_SHUT == BOTH_SHUT;
     state.way_out() != WayOut::Tcp && is_over()
 }
+
+/// True if what is sent now is lost: the peer's kernel answers it with a reset. Between hosts a peer may say that it shut both
+/// directions down before its kernel's end comes. It then finds in the stream what it [refuses](super::refusal).
+pub(in crate::switch) fn loses(stream: &Stream) -> bool {
+    let is_closed = || stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
+    answers_with_reset(stream)
+        && (stream.fabric.is_none()
+            || stream.endpoint.has(flag::ANCHOR_ENDED)
+            || is_closed()
+            || net::is_ended_by_peer(stream.anchor))
+}

@@ -1,10 +1,11 @@
 //! Bytes that come after this end has shut both directions down. TCP gives none of them out, and answers with a reset. On the
-//! SAN the [sender](super::ends::answers_with_reset) finds that reset by itself, and this end is reset as well.
+//! SAN the [sender](super::ends::loses) finds that reset by itself, if it can, and this end is reset as well.
 
 use super::broken;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
+use crate::sys::net;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Both directions are shut: what is here by now may still be read.
@@ -28,6 +29,10 @@ pub(in crate::switch) fn apply(socket: &Socket, stream: &Stream) -> Option<u64> 
     let is_more = stream.available().is_ok_and(|here| here > allowed);
     if is_more && !stream.endpoint.has(flag::RESET) {
         broken::lose_rest(socket, stream, libc::ECONNRESET);
+        // The sender heard of both ends before TCP's end came, and so left the reset to this end.
+        if stream.fabric.is_some() {
+            net::reset(socket.anchor());
+        }
     }
     Some(allowed)
 }

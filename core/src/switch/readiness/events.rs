@@ -17,6 +17,10 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     if interest & bit::ANY_OUT == 0 && stream.has_plainly_data() {
         return interest & (bit::IN | bit::RDNORM);
     }
+    if interest & bit::ANY_IN == 0 || stream.endpoint.has(flag::RECEIVE_SHUT) {
+        // No look for data follows, which would take in what the fabric brought.
+        stream.poll();
+    }
     ends::look_here(socket, &stream);
     if ends::hinted_end(&stream) || ends::may_be_reset_by_tcp(&stream) {
         ends::look(socket, &stream);

@@ -84,7 +84,7 @@ fn send_in_steps(
             if !switchover::turn(stream) {
                 return Ok((switchover::send(stream, &mut from), from.remaining() == 0));
             }
-            if ends::answers_with_reset(stream) {
+            if ends::loses(stream) {
                 let moved =
                     stream.lose(from.remaining(), |to| from.copy_out(to).map(|()| to.length()))?;
                 return Ok((moved, from.remaining() == 0));
@@ -151,7 +151,7 @@ pub(super) fn send_from(
                 dry |= filled < to.length();
                 Ok(filled)
             };
-            let moved = match ends::answers_with_reset(stream) {
+            let moved = match ends::loses(stream) {
                 true => stream.lose(left, fill),
                 false => stream.buffer(left, fill),
             }?;
@@ -332,13 +332,13 @@ impl Sending<'_> {
     /// nothing more.
     #[inline(always)]
     fn tell_peer(&self, moved: Moved) {
-        if ends::answers_with_reset(self.stream) {
-            if moved.bytes > 0 || moved.fault.is_none() {
-                broken::break_pipe(self.stream);
-                ends::reset_anchor(self.socket);
-            }
-        } else if moved.ring {
+        let is_answered = ends::answers_with_reset(self.stream);
+        if moved.ring {
             ring::ring(self.socket);
+        }
+        if is_answered && (moved.bytes > 0 || moved.fault.is_none()) {
+            broken::break_pipe(self.stream);
+            ends::reset_anchor(self.socket);
         }
     }
 

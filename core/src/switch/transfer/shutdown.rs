@@ -37,9 +37,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();
-    if how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT) {
-        finish_sending(socket, &stream);
-    }
+    let ends_sending = how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT);
     if how != libc::SHUT_WR {
         stream.endpoint.set(flag::RECEIVE_SHUT);
         stream.own().sending.0.finished.fetch_or(READ_SHUT, SeqCst);
@@ -50,18 +48,23 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         registry::set_state(socket.statistics(), registry::State::Closing);
     }
     if stream.endpoint.has(flag::RECEIVE_SHUT) {
-        // The end of a half-close goes through the stream. An end that is leaving for TCP sends the end there behind
-        // the bytes that go first.
-        let held = stream.lock_send();
-        let both = stream.endpoint.has(flag::SEND_SHUT) && !returning::is_leaving(&stream);
-        match both {
-            true => link::shut_anchor(socket, &stream),
-            false => drop(net::shutdown(socket.anchor(), libc::SHUT_RD)),
-        }
-        drop(held);
-        if both {
+        // The end of a half-close goes through the stream.
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_RD);
+        if stream.endpoint.has(flag::SEND_SHUT) {
+            // The peer may answer as soon as it hears that this end sends nothing more.
             refusal::begin(&stream);
         }
+    }
+    if ends_sending {
+        finish_sending(socket, &stream);
+    }
+    if stream.endpoint.has(flag::RECEIVE_SHUT) {
+        let held = stream.lock_send();
+        // An end that is leaving for TCP sends the end there behind the bytes that go first.
+        if stream.endpoint.has(flag::SEND_SHUT) && !returning::is_leaving(&stream) {
+            link::shut_anchor(socket, &stream);
+        }
+        drop(held);
     }
     stream.make_edge();
     Outcome::Done(Ok(0))
