@@ -111,10 +111,15 @@ impl<T> Port<T> {
         let adapter = || Ok(device.objects()?.adapter);
         while let Some(count) = self.lacks_receives()? {
             match Block::new(&adapter()?, STEP) {
-                Ok(block) => self.with_intake(|_, intake| match intake.receives.may_grow() {
-                    true => intake.receives.add(block),
-                    false => Ok(()),
-                })?,
+                Ok(block) => {
+                    let surplus =
+                        self.with_intake(|_, intake| match intake.receives.may_grow() {
+                            true => intake.receives.add(block).map(|()| None),
+                            false => Ok(Some(block)),
+                        })?;
+                    // Its registration ends at the device, so no thread that takes completions waits for that.
+                    drop(surplus);
+                }
                 Err(why) if count == 0 => return Err(why),
                 Err(why) => {
                     log::info!("{}: {count} receives and no more: {why}", device.local);

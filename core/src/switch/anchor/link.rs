@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// How long (ns) a sleeper sleeps at a time if its link has failed, or belongs to another process, which may have died.
 const LONGEST_NAP: u64 = 500_000_000;
 /// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
-/// what it sent.
+/// what it sent, or for control that is on its way.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
 pub(in crate::switch) const PAUSE: u64 = 50_000;
 /// How long (ns) a process that leaves waits until relatives that use its connections take control.
@@ -206,9 +206,11 @@ pub(in crate::switch) fn settle_control(link: &Link, until: impl Fn() -> u64) {
     }
 }
 
-/// Relatives go on with the connection: one of them takes control of its link, at best. (D12: otherwise it ends.)
+/// Relatives go on with the connection: one of them takes control of its link, at best. (D12: otherwise it ends.) Waits until
+/// then, and longer for control that is on its way by then.
 pub(in crate::switch) fn leave_control(link: &Link, until: u64) {
-    while link.offer_control() && time::now() < until {
+    let has_time = |now| now < until || (link.is_moving() && now < until + LINGER);
+    while link.offer_control() && has_time(time::now()) {
         time::sleep(PAUSE);
     }
 }

@@ -48,7 +48,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         link::wait_until(stream, link, first_and(&GONE_UNTIL, link::LINGER));
         return;
     }
-    link::settle_control(link, || first_and(&COMES_UNTIL, link::LEAVING));
+    link::settle_control(link, || first_and(&COMES_UNTIL, link::LINGER));
     if shared && !link.is_foreign() {
         return leave_control_to_relatives(link);
     }

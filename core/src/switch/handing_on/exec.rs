@@ -255,7 +255,7 @@ impl Exec {
 
     /// This process holds what close-on-exec closes no longer. Its queue pairs go with it.
     fn give_up(&mut self, ours: &Ours, found: &[Found]) {
-        let [comes, gone] = [link::LEAVING, link::LINGER].map(|time| time::now() + time);
+        let [goes, gone] = [link::LEAVING, link::LINGER].map(|time| time::now() + time);
         for (socket, identity) in &ours.0 {
             if found.iter().any(|one| one.identity == *identity) {
                 continue;
@@ -266,9 +266,9 @@ impl Exec {
                     detach::finish_sending(socket, &stream);
                 }
                 if let Some(link) = stream.fabric {
-                    link::settle_control(link, || comes);
+                    link::settle_control(link, || gone);
                     match leaving.is_shared {
-                        true => link::leave_control(link, comes),
+                        true => link::leave_control(link, goes),
                         false => link::wait_until(&stream, link, gone),
                     }
                 }
