@@ -20,6 +20,8 @@ const LONGEST_NAP: u64 = 500_000_000;
 /// what it sent, or for control that is on its way.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
 pub(in crate::switch) const PAUSE: u64 = 50_000;
+/// How long (ns) a write of one of several processes waits for news of room.
+const NEWS: u64 = 20_000_000;
 /// How long (ns) a process that leaves waits until relatives that use its connections take control.
 pub(in crate::switch) const LEAVING: u64 = 1_000_000_000;
 
@@ -83,12 +85,21 @@ pub(in crate::switch) fn poll_for_space(stream: &Stream) -> bool {
 pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
     let Some(link) = stream.fabric else { return };
     let may_fit = waits && wanted <= stream.limit() as usize;
-    if !may_fit || !stream.room().is_ok_and(|room| room < wanted as u64) {
-        return;
+    let lacks_room = || stream.room().is_ok_and(|room| room < wanted as u64);
+    if may_fit && lacks_room() {
+        link.catch_up();
+        if stream.endpoint.is_shared() && lacks_room() {
+            await_room(link, lacks_room);
+        }
     }
-    if !link.is_foreign() {
-        link.poll();
-    } else if !link.look_for_failure() {
+}
+
+/// Waits a moment for the room that the peer has made already, and this end has not heard of.
+#[cold]
+fn await_room(link: &Link, lacks_room: impl Fn() -> bool) {
+    let until = time::now() + NEWS;
+    while lacks_room() && !link.look_for_failure() && time::now() < until {
+        time::sleep(PAUSE);
         link.catch_up();
     }
 }
