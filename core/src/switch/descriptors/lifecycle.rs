@@ -193,8 +193,8 @@ fn last_close(socket: &Socket) {
         return;
     }
     stream.settle_posted();
-    let leaving = socket.stop_holding(stream.endpoint);
-    let shared = leaving.is_shared;
+    let departure = socket.stop_holding(stream.endpoint);
+    let shared = departure.is_shared;
     if shared {
         // Any process can send what the peer wants again. The others may not look, or may be dead.
         detach::look_after(socket, &stream);

@@ -36,8 +36,8 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
     static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
     // Until the end of this function: whoever has the link is to carry the last word.
-    let leaving = (socket.phase() == phase::SAN).then(|| socket.stop_holding(stream.endpoint));
-    let shared = leaving.as_ref().is_some_and(|leaving| leaving.is_shared);
+    let departure = (socket.phase() == phase::SAN).then(|| socket.stop_holding(stream.endpoint));
+    let shared = departure.as_ref().is_some_and(|departure| departure.is_shared);
     let is_over = match socket.phase() {
         phase::SAN if shared => detach::look_after(socket, stream),
         phase::SAN => detach::finish(socket, stream),

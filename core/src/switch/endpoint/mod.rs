@@ -9,8 +9,8 @@
 
 pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;
+pub(in crate::switch) mod departure;
 pub(in crate::switch) mod due_words;
-pub(in crate::switch) mod leaving;
 pub(in crate::switch) mod memory;
 pub(in crate::switch) mod sleepers;
 
@@ -311,8 +311,8 @@ pub(crate) struct Endpoint {
     pub(crate) timing: Timing,
     /// How many forks there had been when it was made: see [`crate::switch::endpoint::memory`].
     pub(crate) forks: AtomicU32,
-    /// Processes that are no holders any more, and have not said all ([`leaving`]).
-    leaving: AtomicU32,
+    /// Processes that are no holders any more, and have not said all ([`departure`]).
+    departing: AtomicU32,
 }
 
 impl Endpoint {

@@ -261,13 +261,13 @@ impl Exec {
                 continue;
             }
             if let Some(stream) = socket.stream() {
-                let leaving = stream.endpoint.leave(false);
-                if !leaving.is_shared {
+                let departure = stream.endpoint.depart(false);
+                if !departure.is_shared {
                     detach::finish_sending(socket, &stream);
                 }
                 if let Some(link) = stream.fabric {
                     link::settle_control(link, || gone);
-                    match leaving.is_shared {
+                    match departure.is_shared {
                         true => link::leave_control(link, goes),
                         false => link::wait_until(&stream, link, gone),
                     }

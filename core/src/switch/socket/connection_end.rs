@@ -2,7 +2,7 @@
 
 use crate::fabric::{self, Link};
 use crate::provider::shm::Segment;
-use crate::switch::endpoint::leaving::Leaving;
+use crate::switch::endpoint::departure::Departure;
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::new_end::NewEnd;
@@ -68,8 +68,8 @@ impl Socket {
     }
 
     /// This process holds its end no longer. The second time it says that others do.
-    pub(in crate::switch) fn stop_holding<'a>(&self, endpoint: &'a Endpoint) -> Leaving<'a> {
-        endpoint.leave(self.left.swap(true, Ordering::SeqCst))
+    pub(in crate::switch) fn stop_holding<'a>(&self, endpoint: &'a Endpoint) -> Departure<'a> {
+        endpoint.depart(self.left.swap(true, Ordering::SeqCst))
     }
 
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other

@@ -7,7 +7,7 @@ use crate::switch::endpoint::Endpoint;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// One process leaves. While this lives, others take the end for used.
-pub(in crate::switch) struct Leaving<'a> {
+pub(in crate::switch) struct Departure<'a> {
     endpoint: &'a Endpoint,
     /// Others hold the end.
     pub(in crate::switch) is_shared: bool,
@@ -15,22 +15,22 @@ pub(in crate::switch) struct Leaving<'a> {
 
 impl Endpoint {
     /// This process leaves. It may have left before, and does not count twice then.
-    pub(in crate::switch) fn leave(&self, has_left: bool) -> Leaving<'_> {
-        self.leaving.fetch_add(1, SeqCst);
+    pub(in crate::switch) fn depart(&self, has_left: bool) -> Departure<'_> {
+        self.departing.fetch_add(1, SeqCst);
         let is_shared = has_left || self.holders.fetch_sub(1, SeqCst) > 1;
-        Leaving { endpoint: self, is_shared }
+        Departure { endpoint: self, is_shared }
     }
 
     /// True while a process holds the end, or has not said all.
     pub(in crate::switch) fn is_used(&self) -> bool {
         // In this order: a holder that leaves is among those that leave before it is none.
-        self.holders.load(SeqCst) > 0 || self.leaving.load(SeqCst) > 0
+        self.holders.load(SeqCst) > 0 || self.departing.load(SeqCst) > 0
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Departure<'_> {
     fn drop(&mut self) {
-        self.endpoint.leaving.fetch_sub(1, SeqCst);
+        self.endpoint.departing.fetch_sub(1, SeqCst);
     }
 }
 
@@ -55,13 +55,13 @@ mod tests {
         let endpoint = unsafe { &*memory.at };
         endpoint.holders.fetch_add(1, SeqCst);
 
-        let first = endpoint.leave(false);
+        let first = endpoint.depart(false);
         assert!(first.is_shared);
         drop(first);
-        assert!(endpoint.leave(true).is_shared, "it left before");
+        assert!(endpoint.depart(true).is_shared, "it left before");
         assert!(endpoint.is_used());
 
-        let last = endpoint.leave(false);
+        let last = endpoint.depart(false);
         assert!(!last.is_shared);
         assert!(endpoint.is_used());
         drop(last);
