@@ -65,8 +65,15 @@ impl Link {
             Role::Connector => stage::ENTERED,
             Role::Acceptor => stage::OPEN,
         };
-        if self.stage.compare_exchange(stage::MADE, now, SeqCst, SeqCst).is_ok() {
-            self.note(FrameKind::Entered);
+        if self.stage() != stage::MADE {
+            return;
+        }
+        // This end may have turned already. Who sends that finds the stage, and so this word, which goes first.
+        let word = 1 << FrameKind::Entered as u32;
+        self.due.fetch_or(word, SeqCst);
+        match self.stage.compare_exchange(stage::MADE, now, SeqCst, SeqCst) {
+            Ok(_) => self.push(Tell::Due),
+            Err(_) => drop(self.due.fetch_and(!word, SeqCst)),
         }
     }
 

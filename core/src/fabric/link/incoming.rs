@@ -113,6 +113,8 @@ impl Link {
         log::error!("link {:x}: the peer broke the protocol: {why}", self.id);
         if let Some(wire) = self.wire() {
             let _ = wire.pair.flush();
+            // The peer may have nothing under way that would tell it.
+            let _ = wire.connector.disconnect(0);
         }
         self.fail(Error::ConnectionReset);
     }

@@ -92,10 +92,12 @@ impl Link {
         self.reclaim(out);
         // Before Move and Moved, behind which nothing goes out.
         self.send_usage(out)?;
-        if self.send_words(out)? {
+        // Before the words: an end that has entered has its word for that.
+        let stage = self.stage();
+        if self.send_words(out, stage)? {
             return Ok(());
         }
-        let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
+        let (Some(body), stage::OPEN) = (self.body.get(), stage) else { return Ok(()) };
         self.send_question(out, body)?;
         if self.due.load(Acquire) & 1 << FrameKind::Ring as u32 != 0 {
             self.offer(out, body)?;
@@ -126,10 +128,12 @@ impl Link {
 
     /// Sends what is due of what has no data. True: the link goes on over another queue pair, and nothing more goes
     /// out.
-    fn send_words(&self, out: &mut LinkSender) -> Result<bool, Full> {
+    fn send_words(&self, out: &mut LinkSender, stage: u32) -> Result<bool, Full> {
         for kind in WORDS {
             let bit = 1 << kind as u32;
-            if self.due.load(Acquire) & bit != 0 {
+            // The answer may come at once.
+            let is_early = kind == FrameKind::Entered && stage == stage::MADE;
+            if self.due.load(Acquire) & bit != 0 && !is_early {
                 let moves = matches!(kind, FrameKind::Move | FrameKind::Moved);
                 if moves && self.uses_programs_memory() {
                     // A receive that waits with its memory lent takes that back.

@@ -79,12 +79,12 @@ pub(in crate::switch) fn poll_for_space(stream: &Stream) -> bool {
     })
 }
 
-/// Before a send of `wanted` bytes, which `waits` for room: if there is no room for all, takes what the peer told of
-/// what it read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
+/// Before a send of `wanted` bytes that waits for room: if there is no room for all, takes what the peer told of what it
+/// read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
 #[inline]
-pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
+pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize) {
     let Some(link) = stream.fabric else { return };
-    let may_fit = waits && wanted <= stream.limit() as usize;
+    let may_fit = wanted <= stream.limit() as usize;
     let lacks_room = || stream.room().is_ok_and(|room| room < wanted as u64);
     if may_fit && lacks_room() {
         link.catch_up();

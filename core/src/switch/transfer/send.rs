@@ -89,7 +89,9 @@ fn send_in_steps(
                     stream.lose(from.remaining(), |to| from.copy_out(to).map(|()| to.length()))?;
                 return Ok((moved, from.remaining() == 0));
             }
-            link::look_for_room(stream, from.remaining(), waits(stream, flags));
+            if from.remaining() == wanted && waits(stream, flags) {
+                link::look_for_room(stream, wanted);
+            }
             // The rest of a large send goes here too: its waits are a part of what the send costs.
             let moved = if wanted < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
