@@ -68,7 +68,8 @@ impl Link {
         if self.stage() != stage::MADE {
             return;
         }
-        // This end may have turned already. Who sends that finds the stage, and so this word, which goes first.
+        // This end may have turned already. A thread that finds the new stage, and so sends that, finds this word too and
+        // sends it first.
         let word = 1 << FrameKind::Entered as u32;
         self.due.fetch_or(word, SeqCst);
         match self.stage.compare_exchange(stage::MADE, now, SeqCst, SeqCst) {

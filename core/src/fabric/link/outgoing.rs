@@ -92,7 +92,7 @@ impl Link {
         self.reclaim(out);
         // Before Move and Moved, behind which nothing goes out.
         self.send_usage(out)?;
-        // Before the words: an end that has entered has its word for that.
+        // Before the words: if the end has entered by now, its word for that is due.
         let stage = self.stage();
         if self.send_words(out, stage)? {
             return Ok(());
@@ -131,7 +131,7 @@ impl Link {
     fn send_words(&self, out: &mut LinkSender, stage: u32) -> Result<bool, Full> {
         for kind in WORDS {
             let bit = 1 << kind as u32;
-            // The answer may come at once.
+            // The peer's answer may come at once, and this end takes it only after that stage.
             let is_early = kind == FrameKind::Entered && stage == stage::MADE;
             if self.due.load(Acquire) & bit != 0 && !is_early {
                 let moves = matches!(kind, FrameKind::Move | FrameKind::Moved);

@@ -255,7 +255,7 @@ pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
 }
 
 /// True if what is sent now is lost: the peer's kernel answers it with a reset. Between hosts a peer may say that it shut both
-/// directions down before its kernel's end comes. It then finds in the stream what it [refuses](super::refusal).
+/// directions down before its kernel's end comes. Then the peer finds in the stream what it [refuses](super::refusal).
 pub(in crate::switch) fn loses(stream: &Stream) -> bool {
     let is_closed = || stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
     answers_with_reset(stream)

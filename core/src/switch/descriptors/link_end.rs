@@ -35,7 +35,7 @@ pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream, li
 pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
     static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
     static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
-    // Until the end of this function: whoever has the link is to carry the last word.
+    // It lasts to the end of this function: the process that has the link carries the last word.
     let departure = (socket.phase() == phase::SAN).then(|| socket.stop_holding(stream.endpoint));
     let shared = departure.as_ref().is_some_and(|departure| departure.is_shared);
     let is_over = match socket.phase() {
