@@ -97,10 +97,7 @@ pub(in crate::fabric) fn finish(patience: u64) {
         // Relatives that use one are to take control of it.
         CLOSED_LINKS.lock().iter().all(|one| match one.link.is_foreign() {
             true => !one.look_for_control(),
-            false => {
-                let has_time = leaving || one.link.is_moving();
-                one.is_used() && !(has_time && one.link.offer_control())
-            }
+            false => one.is_used() && !one.link.offer_control(leaving),
         }) && !adapters::any_port(|port| port.any_link(Link::keeps_anchor))
     };
     while !is_done() && time::now() - since < patience {

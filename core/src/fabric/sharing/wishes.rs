@@ -53,8 +53,9 @@ impl Link {
         }
     }
 
-    /// The process is about to exit: has relatives take control. True while one may still.
-    pub(crate) fn offer_control(&self) -> bool {
+    /// The process is about to exit: has relatives take control. True while one may still: as long as the process waits for
+    /// that, and as long as control is on its way.
+    pub(crate) fn offer_control(&self, waits: bool) -> bool {
         let Some(controller) = self.controller() else { return false };
         if !self.is_ours() || self.has_failed() || self.stage() != stage::OPEN {
             return false;
@@ -76,7 +77,7 @@ impl Link {
                 }
             }
         }
-        true
+        waits || self.is_moving()
     }
 
     /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.

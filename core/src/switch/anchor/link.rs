@@ -20,8 +20,8 @@ const LONGEST_NAP: u64 = 500_000_000;
 /// what it sent, or for control that is on its way.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
 pub(in crate::switch) const PAUSE: u64 = 50_000;
-/// How long (ns) a write of one of several processes waits for news of room.
-const NEWS: u64 = 20_000_000;
+/// How long (ns) a write of one of several processes waits to hear of room.
+const HEARS_OF_ROOM: u64 = 20_000_000;
 /// How long (ns) a process that leaves waits until relatives that use its connections take control.
 pub(in crate::switch) const LEAVING: u64 = 1_000_000_000;
 
@@ -97,7 +97,7 @@ pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize) {
 /// Waits a moment for the room that the peer has made already, and this end has not heard of.
 #[cold]
 fn await_room(link: &Link, lacks_room: impl Fn() -> bool) {
-    let until = time::now() + NEWS;
+    let until = time::now() + HEARS_OF_ROOM;
     while lacks_room() && !link.look_for_failure() && time::now() < until {
         time::sleep(PAUSE);
         link.catch_up();
@@ -111,14 +111,13 @@ pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
     }
 }
 
-/// Ends both directions of the anchor. The end of what this end sends may not overtake what goes over a link: a peer that
+/// Ends both directions of the anchor; the receiving one is shut already. The end of what this end sends may not overtake what goes over a link: a peer that
 /// hears that end first takes the stream for ended.
 pub(in crate::switch) fn shut_anchor(socket: &Socket, stream: &Stream) {
     let Some(link) = stream.fabric.filter(|link| !flush(stream, link)) else {
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
         return;
     };
-    let _ = net::shutdown(socket.anchor(), libc::SHUT_RD);
     if !link.is_foreign() {
         another_anchor(socket).into_iter().for_each(|anchor| link.keep_open(anchor));
     }
@@ -218,10 +217,9 @@ pub(in crate::switch) fn settle_control(link: &Link, until: impl Fn() -> u64) {
 }
 
 /// Relatives go on with the connection: one of them takes control of its link, at best. (D12: otherwise it ends.) Waits until
-/// then, and longer for control that is on its way by then.
+/// that time (clock, ns), and up to [`LINGER`] longer for control that is on its way.
 pub(in crate::switch) fn leave_control(link: &Link, until: u64) {
-    let has_time = |now| now < until || (link.is_moving() && now < until + LINGER);
-    while link.offer_control() && has_time(time::now()) {
+    while link.offer_control(time::now() < until) && time::now() < until + LINGER {
         time::sleep(PAUSE);
     }
 }

@@ -39,7 +39,6 @@ mod tests {
     use super::*;
     use crate::provider::shm::{Geometry, Role};
     use crate::switch::endpoint::memory::Memory;
-    use crate::switch::policy::Relation;
 
     #[test]
     fn an_end_is_used_until_the_last_holder_has_said_all() {
@@ -50,7 +49,7 @@ mod tests {
             largest_message: 256,
             largest_send_buffer: 1 << 16,
         };
-        let memory = Memory::create(Role::Connector, geometry, Relation::ELSEWHERE).unwrap();
+        let memory = Memory::create_far(Role::Connector, geometry).unwrap();
         // SAFETY: mapped until it is discarded.
         let endpoint = unsafe { &*memory.at };
         endpoint.holders.fetch_add(1, SeqCst);
