@@ -30,8 +30,8 @@ impl Body {
     }
 
     /// A stamp of what the peer is to get, if it gets all up to there: see [`SendingSide::stamp`]. It leaves out what
-    /// is recalled. It includes how this end ends, unless TCP tells that.
-    pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
+    /// is recalled. It includes that this end read `total` bytes, and how this end ends, unless TCP tells that.
+    pub(super) fn stamp(&self, tail: u64, next: u32, total: u64) -> u64 {
         let [own, peer] = self.words();
         if own.recalled {
             return u64::MAX;
@@ -39,7 +39,8 @@ impl Body {
         let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
         let is_tcps = own.left && peer.is_final();
         let ends = if is_tcps { 0 } else { u64::from(finished & FrameState::FINISHED_BITS) << 58 };
-        SendingSide::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
+        let read = if peer.is_final() { 0 } else { total };
+        SendingSide::stamp(tail, next, read) ^ u64::from(own.left) << 62 ^ ends
     }
 
     /// How this end and the peer send, over the link or over TCP: see [`Direction`](crate::session::Direction).

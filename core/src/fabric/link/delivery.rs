@@ -11,7 +11,7 @@ use crate::sys::{hidden, net, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 impl Link {
-    /// True if the peer has everything that this end published.
+    /// True if the peer has everything that this end published, and knows of all that this end read.
     pub(in crate::fabric) fn is_drained(&self) -> bool {
         if self.failed.load(Acquire) || self.is_closed_by_peer() {
             return true;
@@ -25,6 +25,7 @@ impl Link {
             self.stage() == stage::OPEN
                 && ((!body.is_recalled() && is_unsent())
                     || self.owes_return(body)
+                    || self.has_rest()
                     || finished != self.told_finished.load(Acquire))
         });
         !unsent
@@ -34,25 +35,27 @@ impl Link {
             && self.completed.load(Acquire) == self.posted.load(Relaxed)
     }
 
-    /// If the peer has all that this end published, relatives learn of it.
+    /// If the peer has all that this end published, and knows of all that this end read, relatives learn of it.
     pub(in crate::fabric) fn note_delivered(&self) {
         let Some(body) = self.body.get() else { return };
         // Read before it is found that all of it has arrived.
-        let stamp = body.stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
+        let (sent, next) = (self.bytes_out.load(Acquire), self.next_out.load(Acquire));
+        let stamp = body.stamp(sent, next, self.told_total.load(Acquire));
         if self.is_drained() {
             let sending = &body.segment.side(body.role).sending.0;
             sending.delivered.store(stamp, SeqCst);
         }
     }
 
-    /// Has everything sent that this end published, the messages before `next` among it, and looks
-    /// whether the peer has it all.
+    /// Has everything sent that this end published, the messages before `next` among it. True if the peer has all of it, and
+    /// knows of all that this end read: TCP's end before that would be a reset (D11).
     pub(crate) fn flush(&self, next: u32) -> bool {
         if !self.is_ours() {
             self.kick_owner();
             let Some(body) = self.body.get() else { return true };
             let sending = &body.segment.side(body.role).sending.0;
-            let stamp = body.stamp(sending.tail.load(Acquire), next);
+            let total = body.segment.side(body.role).receiving.0.total.load(Acquire);
+            let stamp = body.stamp(sending.tail.load(Acquire), next, total);
             return sending.delivered.load(Acquire) == stamp
                 || self.look_for_failure()
                 || self.is_closed_by_peer();

@@ -139,6 +139,26 @@ fn for_a_relative_too_the_end_is_part_of_what_the_peer_is_to_have() {
     assert!(one.link.flush(next) && b.finished() & FINISHED != 0);
 }
 
+/// Else TCP's end comes to a peer that does not know that its last bytes were read, and takes that for a reset.
+#[test]
+fn for_a_relative_too_the_peer_is_to_know_of_all_that_was_read() {
+    let (a, b) = ends("192.0.2.151", "192.0.2.152");
+    let one = relative(&a);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.flush(next) {}
+    assert!(one.link.flush(next));
+    assert_eq!(b.send(&pattern(0, 1000)), 1000);
+    while one.receive(1000).is_empty() {
+        b.link.flush(next);
+        a.link.poll();
+    }
+    assert!(!one.link.flush(next) && !b.stream().peer_consumed_all());
+    while !a.link.flush(next) {}
+    assert!(one.link.flush(next));
+    b.link.catch_up();
+    assert!(b.stream().peer_consumed_all());
+}
+
 #[test]
 fn a_move_may_come_before_the_link_is_known_to_be_there() {
     let (a, b) = ends("192.0.2.137", "192.0.2.138");

@@ -90,9 +90,9 @@ impl Side {
 }
 
 impl SendingSide {
-    /// A stamp of a send buffer up to `tail`, and of the messages before `next`.
-    pub(crate) fn stamp(tail: u64, next: u32) -> u64 {
-        tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
+    /// A stamp of a send buffer up to `tail`, of the messages before `next`, and of `read` bytes of the other direction.
+    pub(crate) fn stamp(tail: u64, next: u32, read: u64) -> u64 {
+        tail.rotate_left(24) ^ u64::from(next) ^ read.rotate_left(40) ^ 1 << 63
     }
 }
 
