@@ -127,9 +127,14 @@ pub(in crate::switch) fn stay_on_tcp_for_unhooked_use(stays: bool) -> bool {
     UNHOOKED_USE.swap(stays, Ordering::Relaxed)
 }
 
+/// Whether they stay there for that.
+pub(in crate::switch) fn has_unhooked_use() -> bool {
+    UNHOOKED_USE.load(Ordering::Relaxed)
+}
+
 /// Why new connections stay on TCP whatever the rules say, if they do.
 pub(in crate::switch) fn may_leave_tcp() -> Result<(), Reason> {
-    if UNHOOKED_USE.load(Ordering::Relaxed) {
+    if has_unhooked_use() {
         return Err(Reason::UnseenUse);
     }
     if STAYS_ON_TCP.load(Ordering::Relaxed) {

@@ -20,6 +20,7 @@ mod rings;
 mod setup;
 mod signals;
 mod stdio;
+mod submitted;
 mod syscall;
 mod transfer;
 mod users;

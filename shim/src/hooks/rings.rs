@@ -1,16 +1,19 @@
-//! liburing, whose operations reach the kernel past the hooks. Once a program has a ring, all its connections are on
-//! TCP. If one of them cannot go back to TCP, the program gets no ring. A program that asks for a ring by the number of
-//! the system call is told that the kernel has none. Such programs have another way. liburing's functions leave errno alone.
+//! liburing, whose operations reach the kernel past the hooks. Operations on files concern no connection, so each ring is looked
+//! at before liburing submits what lies in it. Before the first operation of another kind all connections go back to TCP, and stay
+//! there. While one of them cannot go back, the submission fails with EAGAIN, and the program submits again. A program that lays out
+//! a ring itself could submit past every hook. So that program gets a ring only once its connections are on TCP, and is told that
+//! the kernel has none if it asks by the number of the system call. liburing's functions leave errno alone.
 
+use super::submitted::{registers_sockets, submits_beyond_files, Layout, Ring};
 use crate::real::{symbol, Symbol};
-use libc::{c_int, c_uint, c_void, size_t};
-use sanshim_core::switch::bring_back::before_unhooked_calls;
+use libc::{c_int, c_uint, c_void};
+use sanshim_core::switch::bring_back::{before_unhooked_calls, has_unhooked_calls};
 use sanshim_core::sys::{errno, file};
 
-/// Defines hooks of functions that make a ring and report errors as negative values. With each stands the function that
-/// ends that ring.
-macro_rules! makers {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) ended by $end:expr;)*) => {$(
+/// Defines hooks of functions that report errors as negative values. `before` says whether a call may be for sockets. `after` gets the
+/// result, and gives another one.
+macro_rules! of_liburing {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(before $before:expr;)? $(after $after:expr;)?)*) => {$(
         #[no_mangle]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
             #[used]
@@ -24,46 +27,83 @@ macro_rules! makers {
                 if address.is_null() {
                     return -libc::ENOSYS;
                 }
+                $({
+                    static LAYOUT: Layout = Layout::new();
+                    let is_for_sockets = !has_unhooked_calls() && $before(&LAYOUT, address);
+                    if is_for_sockets && !before_unhooked_calls() {
+                        return -libc::EAGAIN;
+                    }
+                })?
                 // SAFETY: liburing's function of that name has this signature; the arguments are the program's own.
-                let made = unsafe {
+                let result = unsafe {
                     let function: unsafe extern "C-unwind" fn($($type),*) -> c_int =
                         std::mem::transmute(address);
                     function($($arg),*)
                 };
-                if made >= 0 && !before_unhooked_calls() {
-                    $end(made, $($arg),*);
-                    return -libc::ENOSYS;
-                }
-                made
+                $(let result = $after(result);)?
+                result
             })
         }
     )*};
 }
 
-fn exit(ring: *mut c_void) {
-    static SYMBOL: Symbol = symbol!(io_uring_queue_exit).or_of(c"liburing.so.2");
-    // SAFETY: liburing's function of that name, if there is one, for a ring that was made just now.
-    unsafe {
-        let function: Option<unsafe extern "C" fn(*mut c_void)> =
-            std::mem::transmute(SYMBOL.address());
-        if let Some(function) = function {
-            function(ring);
-        }
+/// Tells whether what a call submits may be for sockets.
+fn looks_at(ring: *const Ring) -> impl Fn(&Layout, *mut c_void) -> bool {
+    move |layout, function| {
+        // SAFETY: null, or a ring of a liburing with this layout, which reads the same words next.
+        !layout.is_known(function) || unsafe { ring.as_ref() }.is_some_and(submits_beyond_files)
     }
 }
 
-makers! {
-    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint)
-        ended by |_, _, ring, _| exit(ring);
-    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
-        ended by |_, _, ring, _| exit(ring);
-    fn io_uring_queue_init_mem(
-        entries: c_uint,
-        ring: *mut c_void,
-        parameters: *mut c_void,
-        memory: *mut c_void,
-        size: size_t
-    ) ended by |_, _, ring, _, _, _| exit(ring);
+fn looks_for_sockets(files: *const c_int, count: c_uint) -> impl Fn(&Layout, *mut c_void) -> bool {
+    move |_, _| registers_sockets(files, count)
+}
+
+/// True for the numbers of `io_uring_register` by which files are registered.
+fn is_of_files(operation: c_uint) -> bool {
+    matches!(operation, 2 | 6 | 13 | 14)
+}
+
+of_liburing! {
     fn io_uring_setup(entries: c_uint, parameters: *mut c_void)
-        ended by |fd: c_int, _, _| file::close(fd);
+        after |made: c_int| {
+            if made >= 0 && !before_unhooked_calls() {
+                file::close(made);
+                return -libc::ENOSYS;
+            }
+            made
+        };
+    fn io_uring_submit(ring: *mut Ring)
+        before looks_at(ring);
+    fn io_uring_submit_and_wait(ring: *mut Ring, least: c_uint)
+        before looks_at(ring);
+    fn io_uring_submit_and_wait_timeout(
+        ring: *mut Ring, done: *mut c_void, least: c_uint, time: *mut c_void, mask: *mut c_void
+    ) before looks_at(ring);
+    fn io_uring_submit_and_wait_min_timeout(
+        ring: *mut Ring, done: *mut c_void, least: c_uint, time: *mut c_void, first: c_uint, mask: *mut c_void
+    ) before looks_at(ring);
+    fn io_uring_submit_and_wait_reg(ring: *mut Ring, done: *mut c_void, least: c_uint, number: c_int)
+        before looks_at(ring);
+    fn io_uring_submit_and_get_events(ring: *mut Ring)
+        before looks_at(ring);
+    // Where the kernel has no time-outs of its own these submit one, and all else.
+    fn io_uring_wait_cqes(
+        ring: *mut Ring, done: *mut c_void, least: c_uint, time: *mut c_void, mask: *mut c_void
+    ) before looks_at(ring);
+    fn io_uring_wait_cqe_timeout(ring: *mut Ring, done: *mut c_void, time: *mut c_void)
+        before looks_at(ring);
+    fn io_uring_register_files(ring: *mut Ring, files: *const c_int, count: c_uint)
+        before looks_for_sockets(files, count);
+    fn io_uring_register_files_tags(
+        ring: *mut Ring, files: *const c_int, tags: *const u64, count: c_uint
+    ) before looks_for_sockets(files, count);
+    fn io_uring_register_files_update(
+        ring: *mut Ring, first: c_uint, files: *const c_int, count: c_uint
+    ) before looks_for_sockets(files, count);
+    fn io_uring_register_files_update_tag(
+        ring: *mut Ring, first: c_uint, files: *const c_int, tags: *const u64, count: c_uint
+    ) before looks_for_sockets(files, count);
+    fn io_uring_register(ring: c_uint, operation: c_uint, what: *const c_void, count: c_uint)
+        before |_: &Layout, _| is_of_files(operation);
 }

@@ -104,6 +104,11 @@ pub fn before_unhooked_calls() -> bool {
     bring_back_for_unhooked_calls(WaitForRoom::Moment, false)
 }
 
+/// True if all connections of this process are on TCP, and new ones stay there, for such means.
+pub fn has_unhooked_calls() -> bool {
+    policy::has_unhooked_use()
+}
+
 /// The same where it has them anyway: new connections stay on TCP also if one cannot go back yet.
 pub fn expect_unhooked_calls() {
     bring_back_for_unhooked_calls(WaitForRoom::Second, true);
