@@ -96,7 +96,7 @@ def nuttcp(place):
             for options in (["-t"], ["-r"], ["-t", "-N4"])]
 
 
-@service("bind9", "dnsperf")
+@service("bind9", "bind9-dnsutils", "dnsperf")
 def bind(place):
     port = place.port()
     place.write("named.conf", f"""
