@@ -574,6 +574,51 @@ MIXED_CASE(streams_libraries_and_requests) {
   KEEPS_AND_GIVES(dlmopen(LM_ID_BASE, "libm.so.6", RTLD_NOW));
 }
 
+/* liburing's, of a ring in which nothing lies. */
+MIXED_CASE(functions_of_liburing) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  void *liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!liburing) bt_skip("no liburing");
+  int (*begin)(long, void *, long);
+  *(void **)&begin = dlsym(liburing, "io_uring_queue_init");
+  static char ring[4096];
+  if (begin(4, ring, 0) < 0) bt_skip("no io_uring in the kernel");
+  long long moment[2] = {0, 1000000};
+  int file = SYS(open("/dev/null", O_RDONLY));
+  void *done;
+  const struct {
+    const char *name;
+    void *a[4];
+  } calls[] = {
+      {"io_uring_submit", {0}},
+      {"io_uring_submit_and_wait", {0}},
+      {"io_uring_submit_and_wait_timeout", {&done, 0, moment}},
+      {"io_uring_submit_and_wait_min_timeout", {&done, 0, moment}},
+      {"io_uring_submit_and_wait_reg", {&done}},
+      {"io_uring_submit_and_get_events", {0}},
+      {"io_uring_wait_cqes", {&done, (void *)1, moment}},
+      {"io_uring_wait_cqe_timeout", {&done, moment}},
+      {"io_uring_register_files", {&file}},
+      {"io_uring_register_files_tags", {&file}},
+      {"io_uring_register_files_update", {0, &file}},
+      {"io_uring_register_files_update_tag", {0, &file}},
+  };
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    int (*function)(void *, void *, void *, void *, void *, long);
+    *(void **)&function = dlsym(liburing, calls[i].name);
+    void *const *a = calls[i].a;
+    errno = MAGIC;
+    if (function) function(ring, a[0], a[1], a[2], a[3], 0);
+    EQ(errno, MAGIC);
+  }
+  int (*enter)(long, long, void *, long);
+  *(void **)&enter = dlsym(liburing, "io_uring_register");
+  errno = MAGIC;
+  if (enter) CHECK(enter(-1, 0, NULL, 0) < 0);
+  EQ(errno, MAGIC);
+}
+
 /* Functions that give errors by their value, of libraries that need not be there. */
 MIXED_CASE(functions_of_other_libraries) {
   struct pair p = open_pair(V4);

@@ -98,6 +98,7 @@ impl Operation {
 }
 
 /// True if an operation that was not submitted yet is not one on a file, or may not be one.
+#[inline(never)]
 pub(super) fn submits_beyond_files(ring: &Ring) -> bool {
     let queue = &ring.submission;
     if queue.next == queue.end {
