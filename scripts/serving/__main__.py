@@ -12,7 +12,7 @@ import time
 HERE = pathlib.Path(__file__).parent
 sys.path.append(str(HERE.parent / "servers"))
 
-from processes import Failure, Stage, free_port
+from processes import HANG, Endpoint, Failure, Stage, free_port
 
 import services
 
@@ -20,7 +20,6 @@ NATIVE, SHIM, AT_ONCE = "native", "shim", "at once"
 MODES = {NATIVE: {}, SHIM: {}, AT_ONCE: {"SANSHIM_MOVE_AFTER": "0"}}
 # A connection's change, as the library logs it; the acceptor's lines count, so that each connection does once.
 CONNECTION = re.compile(r"^sanshim\[(\d+)\] info: fd \d+: (\S+) (\S+) provider=(\w+) reason=\S+ role=acceptor", re.MULTILINE)
-READY = 60
 
 
 class Place:
@@ -56,12 +55,7 @@ class Place:
 
     def serve(self, port, *command):
         process = self.begin(*command)
-        deadline = time.monotonic() + READY
-        while not listens(port):
-            if self.stage.ended(process) or time.monotonic() > deadline:
-                raise Failure(f"{process.line} does not listen on {port}:\n{self.stage.output(process)}")
-            self.pause(0.02)
-        return process
+        self.stage.wait_listening(process, Endpoint(port))
 
     def ask(self, *command, stdin=None):
         return self.end_of(self.begin(*command, stdin=stdin))
@@ -71,16 +65,11 @@ class Place:
 
     def until(self, text, *command):
         """Asks again and again until the answer has that."""
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + HANG
         while text not in (told := self.ask(*command)):
             if time.monotonic() > deadline:
                 raise Failure(f"{command} never told {text}:\n{told}")
             self.pause(0.1)
-
-
-def listens(port):
-    tables = [pathlib.Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
-    return any(re.search(rf":{port:04X} \S+ 0A ", table) for table in tables)
 
 
 def moved(log):
@@ -155,7 +144,7 @@ def main():
                 line += f"; FAILED: {told}"
             elif told != expected:
                 line += f"; DIFFERS: {difference(str(expected), str(told))}"
-            wrong += told is not expected and told != expected
+            wrong += told != expected
         print(line, flush=True)
     if some_missing:
         print("to run all of them: apt-get install --no-install-recommends $(python3 scripts/serving --packages)")

@@ -160,18 +160,26 @@ static void *of_liburing(const char *name) {
   void *found = dlsym(RTLD_DEFAULT, name);
   return found ? found : dlsym(liburing, name);
 }
-/* The result of one operation on a ring. */
-static int on_ring(void *ring, int operation, int fd, const void *bytes, size_t n) {
+static void load_liburing(void) {
+  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!liburing) bt_skip("no liburing");
+}
+static int submit_ring(void *ring) {
+  int (*function)(void *);
+  *(void **)&function = dlsym(liburing, "io_uring_submit");
+  return function(ring);
+}
+static void enter_request(void *ring, struct io_uring_sqe request) {
   struct io_uring_sqe *(*get)(void *);
-  int (*await)(void *, struct io_uring_cqe **, unsigned, unsigned, void *);
   *(void **)&get = dlsym(liburing, "io_uring_get_sqe");
+  *get(ring) = request;
+}
+/* The result of one request on a ring. */
+static int on_ring(void *ring, struct io_uring_sqe request) {
+  int (*await)(void *, struct io_uring_cqe **, unsigned, unsigned, void *);
   *(void **)&await = dlsym(liburing, "__io_uring_get_cqe");
-  int (*submit)(void *);
-  *(void **)&submit = dlsym(liburing, "io_uring_submit");
-  struct io_uring_sqe *request = get(ring);
-  *request = (struct io_uring_sqe){.opcode = (uint8_t)operation, .fd = fd,
-                                   .addr = (uint64_t)(uintptr_t)bytes, .len = (uint32_t)n};
-  EQ(submit(ring), 1);
+  enter_request(ring, request);
+  EQ(submit_ring(ring), 1);
   struct io_uring_cqe *done;
   EQ(await(ring, &done, 0, 1, NULL), 0);
   return done->res;
@@ -198,7 +206,8 @@ static void end_ring(void *ring) {
 /* The result of one operation on a ring of its own. */
 static int by_ring(int operation, int fd, const void *bytes, size_t n) {
   void *ring = new_ring();
-  int result = on_ring(ring, operation, fd, bytes, n);
+  int result = on_ring(ring, (struct io_uring_sqe){.opcode = (uint8_t)operation, .fd = fd,
+                                                   .addr = (uint64_t)(uintptr_t)bytes, .len = (uint32_t)n});
   end_ring(ring);
   return result;
 }
@@ -214,8 +223,7 @@ static void use_ring(struct pair *p) {
   exercise(p->client, p->server);
 }
 MIXED_CASE(a_ring_of_liburing) {
-  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!liburing) bt_skip("no liburing");
+  load_liburing();
   struct pair before = open_pair(V4);
   exercise(before.client, before.server);
   use_ring(&before);
@@ -225,8 +233,7 @@ MIXED_CASE(a_ring_of_liburing) {
 }
 /* A database's: its files go by a ring, and its connections stay where they are. */
 SAN_CASE(a_ring_of_files) {
-  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!liburing) bt_skip("no liburing");
+  load_liburing();
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   char name[] = "/tmp/bt-ring-XXXXXX", back[8] = "";
@@ -243,10 +250,9 @@ SAN_CASE(a_ring_of_files) {
   struct pair later = open_pair(V4);
   exercise(later.client, later.server);
 }
-/* Of several operations one is on a socket, by its registered number. */
+/* A socket is registered, and read by its number. */
 MIXED_CASE(a_ring_of_registered_files) {
-  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!liburing) bt_skip("no liburing");
+  load_liburing();
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   int (*enter)(void *, const int *, unsigned);
@@ -254,25 +260,16 @@ MIXED_CASE(a_ring_of_registered_files) {
   void *ring = new_ring();
   EQ(enter(ring, (int[]){p.server}, 1), 0);
   put(p.client, "first");
-  struct io_uring_sqe *(*get)(void *);
-  int (*submit)(void *), (*await)(void *, struct io_uring_cqe **, unsigned, unsigned, void *);
-  *(void **)&get = of_liburing("io_uring_get_sqe");
-  *(void **)&submit = of_liburing("io_uring_submit");
-  *(void **)&await = of_liburing("__io_uring_get_cqe");
   char bytes[5];
-  *get(ring) = (struct io_uring_sqe){.opcode = IORING_OP_READ, .flags = IOSQE_FIXED_FILE, .addr = (uintptr_t)bytes, .len = 5};
-  EQ(submit(ring), 1);
-  struct io_uring_cqe *done;
-  EQ(await(ring, &done, 0, 1, NULL), 0);
-  EQ(done->res, 5);
+  EQ(on_ring(ring, (struct io_uring_sqe){.opcode = IORING_OP_READ, .flags = IOSQE_FIXED_FILE,
+                                         .addr = (uintptr_t)bytes, .len = 5}), 5);
   CHECK(memcmp(bytes, "first", 5) == 0);
   end_ring(ring);
   exercise(p.client, p.server);
 }
 /* A connection that cannot go back to TCP would be used past the library. */
 MIXED_CASE(no_submission_beside_a_closed_peer) {
-  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!liburing) bt_skip("no liburing");
+  load_liburing();
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   /* More than a close sends over TCP. */
@@ -280,15 +277,11 @@ MIXED_CASE(no_submission_beside_a_closed_peer) {
   SYS(close(p.server));
   wait_for(p.client, POLLRDHUP);
   void *ring = new_ring();
-  struct io_uring_sqe *(*get)(void *);
-  int (*submit)(void *);
-  *(void **)&get = of_liburing("io_uring_get_sqe");
-  *(void **)&submit = of_liburing("io_uring_submit");
-  *get(ring) = (struct io_uring_sqe){.opcode = IORING_OP_POLL_ADD, .fd = p.client, .poll32_events = POLLIN};
-  EQ(submit(ring), getenv("LD_PRELOAD") ? -EAGAIN : 1);
+  enter_request(ring, (struct io_uring_sqe){.opcode = IORING_OP_POLL_ADD, .fd = p.client, .poll32_events = POLLIN});
+  EQ(submit_ring(ring), getenv("LD_PRELOAD") ? -EAGAIN : 1);
   recv_pattern(p.client, 0, 100000);
   expect_eof(p.client);
   SYS(close(p.client));
-  if (getenv("LD_PRELOAD")) EQ(submit(ring), 1);
+  if (getenv("LD_PRELOAD")) EQ(submit_ring(ring), 1);
   end_ring(ring);
 }

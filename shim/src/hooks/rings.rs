@@ -87,7 +87,7 @@ of_liburing! {
         before looks_at(ring);
     fn io_uring_submit_and_get_events(ring: *mut Ring)
         before looks_at(ring);
-    // Where the kernel has no time-outs of its own these submit one, and all else.
+    // Where the kernel has no time-outs of its own, these functions submit one, and all else that lies in the ring.
     fn io_uring_wait_cqes(
         ring: *mut Ring, done: *mut c_void, least: c_uint, time: *mut c_void, mask: *mut c_void
     ) before looks_at(ring);
