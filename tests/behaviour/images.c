@@ -108,7 +108,7 @@ GOES_ON(through_env, ENV, 0)
 
 enum { FURTHER = 5000 };
 static int unread;
-static bool bare, in_turn, by_child;
+static bool bare, in_turn, by_child, has_little_room;
 
 /* Arguments: the descriptor, how much is unread, and whether that is all. */
 PART(reads_on) {
@@ -137,6 +137,7 @@ static void executes(int fd, bool first) {
   if (first) put(fd, "ping"), get(fd, "pong");
   else get(fd, "ping"), put(fd, "pong");
   inherit(fd);
+  if (has_little_room) set_option(fd, SOL_SOCKET, SO_SNDBUF, 4608);
   send_pattern(fd, 0, (uint64_t)unread);
   step_done(first ? 0 : 1);
   step_wait(first ? 1 : 0);
@@ -158,6 +159,17 @@ BOTH_EXECUTE(with_a_little_unread, 7, false)
 BOTH_EXECUTE(with_much_unread, 400000, false)
 BOTH_EXECUTE(without_the_library, 7, true)
 BOTH_EXECUTE(without_the_library_and_with_much_unread, 400000, true)
+#undef BOTH_EXECUTE
+
+/* An end cannot send at once what its peer has not read. */
+MIXED_CASE(both_ends_execute_with_little_room) {
+  unread = 30000, bare = true, has_little_room = true;
+  for (int i = 0; i < 10; i++) run_processes(V4, executes_first, executes_second);
+}
+MIXED_CASE(one_end_executes_after_the_other_with_little_room) {
+  unread = 30000, bare = true, has_little_room = true, in_turn = true;
+  run_processes(V6, executes_first, executes_second);
+}
 
 /* The peer has closed, and what it sent is unread. */
 static void sends_and_closes(int fd) {

@@ -48,7 +48,7 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("users", "a", USERS),
 ];
 /// The same where they go over devices, between the two hosts of the RDMA guest.
-const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 38] = [
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
     ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
     ("accept", "all_local_addresses", OWN_ADDRESSES),
     ("accept", "deferred_before_listen", OWN_ADDRESSES),
@@ -73,8 +73,6 @@ const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 38] = [
     ("images", "failed_exec_and_spawn", SLOW),
     ("images", "five_images_after_vfork", VFORK),
     ("images", "numbers_are_as_without_us", CLOSED),
-    ("images", "one_end_executes_after_the_other_with_much", MUCH),
-    ("images", "one_end_executes_after_the_other_without_the_library_and", MUCH),
     ("images", "vfork_exec", VFORK),
     ("many", "opened_used_left_idle", SLOW),
     ("mixed", "separate_server_program", SHORT),

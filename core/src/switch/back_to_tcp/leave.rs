@@ -4,14 +4,15 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
+use crate::fabric::Link;
 use crate::provider::shm::{BOTH_SHUT, CLOSED, RETURNED};
 use crate::reason::Reason;
 use crate::session::{DirectionState, OutEvent, WayOut};
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::{net, poll, Fd};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sys::{net, poll, time, Fd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Leaves, unless this end has left before. True once all bytes that go over TCP first are out.
 pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
@@ -33,6 +34,9 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
+    if !must && awaits_recall(stream, anchor) {
+        return false;
+    }
     let resent = say_and_resend(stream, anchor, begun, gone);
     note_left(stream, anchor, resent);
     resent == Resent::All
@@ -102,10 +106,28 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// closes, would find bytes there that come too late. So an end does that only if its process may be gone when the peer
 /// asks, and only if the link has not told the peer of the stream's end.
 fn may_pull(stream: &Stream) -> bool {
-    let e = stream.endpoint;
-    // The helper may be the one that goes on with what an exec has begun.
-    let is_handed_over = e.returning.load(Relaxed) == Reason::HandedOver.as_u32();
-    stream.fabric.is_none() || (is_handed_over && !e.has(flag::SEND_SHUT))
+    stream.fabric.is_none() || (is_handed_over(stream) && !stream.endpoint.has(flag::SEND_SHUT))
+}
+
+/// True if another program goes on with the connection. The helper, or a relative, may be the one that does what an exec
+/// has begun.
+fn is_handed_over(stream: &Stream) -> bool {
+    stream.endpoint.returning.load(Acquire) == Reason::HandedOver.as_u32()
+}
+
+/// How long (ns) an end waits for its peer's recall before it leaves.
+const RECALL_TIMEOUT: u64 = 100_000_000;
+
+/// True if the peer may be about to recall: it goes to another program at the same time, and this end cannot send by
+/// itself all that is unread there. Once this end has left, the peer gets nothing of that over TCP.
+fn awaits_recall(stream: &Stream, anchor: Fd) -> bool {
+    let unread = stream.unread_by_peer();
+    let fits = || net::room_to_send(anchor).is_none_or(|room| unread <= room);
+    let sends_it = || may_pull(stream) && fits();
+    let is_closed = || stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
+    let is_over = || is_closed() || stream.fabric.is_some_and(Link::look_for_failure);
+    let until = stream.endpoint.returning_since.load(Relaxed) + RECALL_TIMEOUT;
+    is_handed_over(stream) && unread > 0 && !sends_it() && !is_over() && time::now() < until
 }
 
 /// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.
@@ -165,7 +187,11 @@ fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Res
 
 /// Notes why the connection goes back, for the program that goes on with it. The first reason counts.
 pub(super) fn note_reason(stream: &Stream, why: Reason) {
-    let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+    let e = stream.endpoint;
+    if e.returning.load(Relaxed) == 0 {
+        e.returning_since.store(time::now(), Relaxed);
+        let _ = e.returning.compare_exchange(0, why.as_u32(), Release, Relaxed);
+    }
 }
 
 /// Ends the connection (D12): a process died while it sent, and nobody knows how much it sent.

@@ -81,9 +81,13 @@ pub(in crate::switch) fn bring_back(
     let until = |time: u64| began.saturating_add(time);
     let mut pause = FIRST_PAUSE;
     loop {
+        // This comes before the try: after that time nothing keeps this end from leaving.
+        let is_last = time::now() >= until(longest.max(wait.time()));
         if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
             return link::deliver_all(stream);
         }
+        // The peer may recall, or answer.
+        stream.poll();
         if recall_unread(socket, stream, why)
             && take_answer(stream)
             && return_after_recall(socket, stream, anchor, why, until(wait.time()))
@@ -96,7 +100,7 @@ pub(in crate::switch) fn bring_back(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !is_under_way(stream) || time::now() >= until(longest.max(wait.time())) {
+        if is_last || !is_under_way(stream) {
             return false;
         }
         time::sleep(pause);

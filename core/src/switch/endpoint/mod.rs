@@ -297,6 +297,8 @@ pub(crate) struct Endpoint {
     pub(crate) rang: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub(crate) returning: AtomicU32,
+    /// Since when (clock, ns) it is to go back for that reason.
+    pub(crate) returning_since: AtomicU64,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
     pub(in crate::switch) sleepers: Sleepers,
     /// 1: a thread was thrown out of a call, and may have left something to make up for.

@@ -49,11 +49,16 @@ impl Stream<'_> {
         self.buffered().unwrap_or(0).saturating_sub(limit / 2)
     }
 
-    /// True if the peer's program consumed everything this end ever sent. The peer counts what it reads by RDMA before
-    /// this end does.
+    /// Bytes that this end has sent and the peer's program has not consumed, as far as this end has heard.
+    pub(crate) fn unread_by_peer(&self) -> u64 {
+        let consumed = self.peer().receiving.0.total.load(Acquire);
+        // The peer counts what it reads by RDMA before this end does.
+        (self.endpoint.send.total().wrapping_sub(consumed) as i64).max(0) as u64
+    }
+
+    /// True if the peer's program consumed everything this end ever sent.
     pub(crate) fn peer_consumed_all(&self) -> bool {
-        let sent = self.endpoint.send.total();
-        self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0
+        self.unread_by_peer() == 0
     }
 
     /// Room for application data: the writable condition of poll. Wakes a writer only when half
