@@ -201,14 +201,17 @@ struct Longest {
 fn spin_yielding(history: &History, longest: Longest, mut ready: impl FnMut() -> bool) -> bool {
     let score = history.score.load(Ordering::Relaxed);
     let start = time::now();
-    let (mut before, mut own) = (start, 0);
+    let (mut before, mut own, mut waited_long) = (start, 0, false);
     loop {
         process::yield_now();
         let found = ready();
         let now = time::now();
         let took = now - before;
-        shortage::note_yield(took, now);
+        waited_long |= shortage::note_yield(took, now);
         if found {
+            if !waited_long {
+                shortage::note_no_long_yield();
+            }
             let budget = history.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED_YIELD {
                 // It was the yield that let the peer work: yield sooner.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// A yield that took so long (ns) gave the processor to a thread that computes. The kernel lets such a thread have the
 /// processor for longer at a time.
 const VERY_LONG: u64 = 500_000;
-/// Two yields in a row that took so long (ns) show the same. A peer's answer seldom takes as long.
+/// Two yields that took so long (ns) show the same, if no thread found its message without one in between. A peer's
+/// answer seldom takes as long.
 const LONG: u64 = 100_000;
 /// How long (ns) threads sleep at once afterwards; doubled each time that looking again shows the same.
 const FIRST_STAY: u64 = 4_000_000;
@@ -27,19 +28,26 @@ pub(super) fn look() -> bool {
     until != 0 && SHORTAGE.end_if_over(time::now())
 }
 
-/// A yield took so long (ns). It is `now` (clock, ns).
+/// A yield took so long (ns). It is `now` (clock, ns). True if that is long.
 #[inline]
-pub(super) fn note_yield(took: u64, now: u64) {
-    if took >= LONG {
+pub(super) fn note_yield(took: u64, now: u64) -> bool {
+    let is_long = took >= LONG;
+    if is_long {
         SHORTAGE.note_long(took, now);
-    } else if SHORTAGE.is_suspected.load(Relaxed) {
-        SHORTAGE.is_suspected.store(false, Relaxed);
     }
+    is_long
+}
+
+/// A thread found its message, or goes on with its work, and no yield was long.
+#[inline]
+pub(super) fn note_no_long_yield() {
+    SHORTAGE.trust();
 }
 
 /// A look paid off without a long yield.
 #[inline]
 pub(super) fn note_success() {
+    SHORTAGE.trust();
     if SHORTAGE.stay.load(Relaxed) != 0 {
         SHORTAGE.stay.store(SHORTAGE.stay.load(Relaxed) / 2, Relaxed);
     }
@@ -51,7 +59,7 @@ struct Shortage {
     until: AtomicU64,
     /// How long (ns) the last one lasted, as far as that still counts.
     stay: AtomicU64,
-    /// The last yield was a long one.
+    /// A yield was long, and no thread has found its message without one since.
     is_suspected: AtomicBool,
 }
 
@@ -69,6 +77,13 @@ impl Shortage {
     fn note_long(&self, took: u64, now: u64) {
         if self.is_suspected.swap(true, Relaxed) || took >= VERY_LONG {
             self.begin(now);
+        }
+    }
+
+    #[inline]
+    fn trust(&self) {
+        if self.is_suspected.load(Relaxed) {
+            self.is_suspected.store(false, Relaxed);
         }
     }
 
@@ -121,8 +136,11 @@ mod tests {
         let lasts = |now| shortage.until.load(Relaxed) > now;
         shortage.note_long(LONG, 1);
         assert!(!lasts(1));
+        shortage.trust();
         shortage.note_long(LONG, 2);
-        assert!(lasts(2));
+        assert!(!lasts(2), "a thread found its message without a long yield in between");
+        shortage.note_long(LONG, 3);
+        assert!(lasts(3));
         let shortage = Shortage::new();
         shortage.note_long(VERY_LONG, 1);
         assert!(shortage.until.load(Relaxed) > 1);

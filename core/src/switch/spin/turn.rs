@@ -23,7 +23,9 @@ pub(in crate::switch) fn give_way() {
         let before = time::now();
         process::yield_now();
         let now = time::now();
-        shortage::note_yield(now - before, now);
+        if !shortage::note_yield(now - before, now) {
+            shortage::note_no_long_yield();
+        }
         TURNS.begin(time::ticks(), now - before);
     }
 }
