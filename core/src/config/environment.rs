@@ -9,6 +9,20 @@ use super::Config;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// What one might set for a name that only the file has.
+const ONLY_IN_A_FILE: [&str; 10] = [
+    "SANSHIM_ENABLED",
+    "SANSHIM_SPIN_MICROSECONDS",
+    "SANSHIM_MESSAGE_BUFFERS",
+    "SANSHIM_MESSAGE_SIZE",
+    "SANSHIM_SEND_BUFFER",
+    "SANSHIM_LARGEST_MESSAGE_SIZE",
+    "SANSHIM_LARGEST_SEND_BUFFER",
+    "SANSHIM_RDMA_THRESHOLD",
+    "SANSHIM_RDMA_OPERATIONS",
+    "SANSHIM_SWAP",
+];
+
 type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
 
 /// Where variables are looked up. An empty one counts as unset.
@@ -40,6 +54,14 @@ impl<'a> Environment<'a> {
 
     /// Applies the variables, which override what the file said.
     pub(super) fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
+        for name in ONLY_IN_A_FILE {
+            if let Some(value) = self.get(name) {
+                let of_file = name.trim_start_matches("SANSHIM_").to_lowercase();
+                let remedy =
+                    format!("is no variable; set {of_file} in a file that SANSHIM_CONFIG names");
+                return Err(wrong(name, value, remedy));
+            }
+        }
         if let Some(value) = self.get("SANSHIM") {
             config.enabled = match value.to_str() {
                 Some("on") => true,

@@ -211,6 +211,7 @@ fn wrong_variables_are_named() {
     let cases = [
         ("SANSHIM", "yes", "SANSHIM=yes: must be on or off"),
         ("SANSHIM", "a\nb", "SANSHIM=a\\nb: must be on or off"),
+        ("SANSHIM_SPIN_MICROSECONDS", "0", "set spin_microseconds in a file that SANSHIM_CONFIG"),
         ("SANSHIM_LOG", "debgu", "\"debgu\" is no level; use one of off, error, warn, info"),
         ("SANSHIM_LOG", "info,", "\"\" is no level"),
         ("SANSHIM_LOG", "core=loud", "\"loud\" is no level"),
