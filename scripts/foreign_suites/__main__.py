@@ -10,6 +10,9 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent / "servers"))
+
 import modes
 import report
 import results
@@ -17,7 +20,6 @@ from failure import Failure
 from runner import Runner
 from sandbox import spaces, stopped
 
-HERE = pathlib.Path(__file__).parent
 # Seconds after which what there is by then is kept.
 KEEP = 60
 

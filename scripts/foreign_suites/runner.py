@@ -9,6 +9,7 @@ import sys
 
 import known
 import modes
+import shim_log
 from failure import Failure
 from sandbox import Sandbox, stopped
 from suite import DIED, HUNG, PASSED, SKIPPED
@@ -114,7 +115,7 @@ class Runner:
             done |= set(found)
             if not (unit.selects and unfinished) or seconds > unit.limit:
                 break
-        known, on_san = modes.connections(box.folder)
+        known, on_san = shim_log.moved(box.folder / "log", "connector")
         if not self.keep and set(outcomes.values()) <= {PASSED, SKIPPED}:
             shutil.rmtree(box.folder, ignore_errors=True)
         if self.only:

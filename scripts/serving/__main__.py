@@ -3,7 +3,6 @@
 import argparse
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -15,11 +14,10 @@ sys.path.append(str(HERE.parent / "servers"))
 from processes import HANG, Endpoint, Failure, Stage, free_port
 
 import services
+import shim_log
 
 NATIVE, SHIM, AT_ONCE = "native", "shim", "at once"
 MODES = {NATIVE: {}, SHIM: {}, AT_ONCE: {"SANSHIM_MOVE_AFTER": "0"}}
-# A connection's change, as the library logs it; the acceptor's lines count, so that each connection does once.
-CONNECTION = re.compile(r"^sanshim\[(\d+)\] info: fd \d+: (\S+) (\S+) provider=(\w+) reason=\S+ role=acceptor", re.MULTILINE)
 
 
 class Place:
@@ -72,15 +70,6 @@ class Place:
             self.pause(0.1)
 
 
-def moved(log):
-    """How many connections the log tells of, and how many of these were on the SAN."""
-    ever = {}
-    text = log.read_text(errors="replace") if log.exists() else ""
-    for pid, local, peer, provider in CONNECTION.findall(text):
-        ever.setdefault((pid, local, peer), set()).add(provider)
-    return len(ever), sum("shm" in each for each in ever.values())
-
-
 def run(name, mode, sanctl, keep):
     """What the clients were told, or why there is nothing; how long it took, and what moved."""
     with Stage(sanctl, f"sanshim-serve-{name}-") as stage:
@@ -94,7 +83,7 @@ def run(name, mode, sanctl, keep):
         if isinstance(told, Failure) and keep:
             stage.end_all()
             subprocess.run(["cp", "-rT", stage.folder, keep / f"{name}-{mode}".replace(" ", "-")], check=False)
-        return told, seconds, moved(log)
+        return told, seconds, shim_log.moved(log, "acceptor")
 
 
 def difference(expected, told):
