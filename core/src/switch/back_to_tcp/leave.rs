@@ -14,7 +14,8 @@ use crate::switch::stream::Stream;
 use crate::sys::{net, poll, time, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Leaves, unless this end has left before. True once all bytes that go over TCP first are out.
+/// Leaves, unless this end has left before. True once all bytes that go over TCP first are out. False also while the
+/// peer's recall may be on its way: the caller tries again.
 pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
     if e.way_out() == WayOut::Left {
