@@ -159,7 +159,6 @@ BOTH_EXECUTE(with_a_little_unread, 7, false)
 BOTH_EXECUTE(with_much_unread, 400000, false)
 BOTH_EXECUTE(without_the_library, 7, true)
 BOTH_EXECUTE(without_the_library_and_with_much_unread, 400000, true)
-#undef BOTH_EXECUTE
 
 /* An end cannot send at once what its peer has not read. */
 MIXED_CASE(both_ends_execute_with_little_room) {

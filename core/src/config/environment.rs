@@ -5,23 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::accounts::Account;
 use super::error::ConfigError;
+use super::mistake::OF_SHM;
 use super::Config;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-
-/// What one might set for a name that only the file has.
-const ONLY_IN_A_FILE: [&str; 10] = [
-    "SANSHIM_ENABLED",
-    "SANSHIM_SPIN_MICROSECONDS",
-    "SANSHIM_MESSAGE_BUFFERS",
-    "SANSHIM_MESSAGE_SIZE",
-    "SANSHIM_SEND_BUFFER",
-    "SANSHIM_LARGEST_MESSAGE_SIZE",
-    "SANSHIM_LARGEST_SEND_BUFFER",
-    "SANSHIM_RDMA_THRESHOLD",
-    "SANSHIM_RDMA_OPERATIONS",
-    "SANSHIM_SWAP",
-];
 
 type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
 
@@ -54,14 +41,7 @@ impl<'a> Environment<'a> {
 
     /// Applies the variables, which override what the file said.
     pub(super) fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
-        for name in ONLY_IN_A_FILE {
-            if let Some(value) = self.get(name) {
-                let of_file = name.trim_start_matches("SANSHIM_").to_lowercase();
-                let remedy =
-                    format!("is no variable; set {of_file} in a file that SANSHIM_CONFIG names");
-                return Err(wrong(name, value, remedy));
-            }
-        }
+        self.refuse_names_of_the_file()?;
         if let Some(value) = self.get("SANSHIM") {
             config.enabled = match value.to_str() {
                 Some("on") => true,
@@ -106,6 +86,19 @@ impl<'a> Environment<'a> {
         Ok(())
     }
 
+    /// Some names of the rules file have no variable. A user who sets one all the same is to hear of that.
+    fn refuse_names_of_the_file(&self) -> Result<(), ConfigError> {
+        for name in ["enabled", "spin_microseconds"].into_iter().chain(OF_SHM) {
+            let variable = format!("SANSHIM_{}", name.to_uppercase());
+            if let Some(value) = self.get(&variable) {
+                let remedy =
+                    format!("is no variable; set {name} in a file that SANSHIM_CONFIG names");
+                return Err(wrong(variable, value, remedy));
+            }
+        }
+        Ok(())
+    }
+
     /// What a variable names, separated by commas.
     fn accounts<T>(
         &self,
@@ -120,9 +113,13 @@ impl<'a> Environment<'a> {
     }
 }
 
-fn wrong(name: &'static str, value: impl Into<OsString>, remedy: impl Into<String>) -> ConfigError {
+fn wrong(
+    name: impl Into<String>,
+    value: impl Into<OsString>,
+    remedy: impl Into<String>,
+) -> ConfigError {
     let value = value.into().to_string_lossy().into_owned();
-    ConfigError::Variable { name, value, remedy: remedy.into() }
+    ConfigError::Variable { name: name.into(), value, remedy: remedy.into() }
 }
 
 /// Checks a filter in env_logger's syntax: levels, or target=level, separated by commas.

@@ -14,7 +14,7 @@ pub enum ConfigError {
     #[error("{name}={}: {remedy}", shown(.value))]
     Variable {
         /// Its name.
-        name: &'static str,
+        name: String,
         /// What it holds.
         value: String,
         /// What it may hold.

@@ -11,7 +11,7 @@ const AT_THE_TOP: [&str; 7] = [
     "spin_microseconds",
 ];
 /// Names that stand below `[shm]`.
-const OF_SHM: [&str; 8] = [
+pub(super) const OF_SHM: [&str; 8] = [
     "message_buffers",
     "message_size",
     "send_buffer",
