@@ -208,9 +208,10 @@ mod tests {
     /// Two processes' connections may have one port, to different acceptors.
     #[test]
     fn a_number_that_another_process_has_is_waited_for() {
-        let (port, at) = tests::port_at("127.0.0.77", 41000);
+        let (port, any) = tests::port_at("127.0.0.77", 0);
         let others = port.device.objects().unwrap().adapter.create_listener().unwrap();
-        others.bind(at).unwrap();
+        others.bind(any).unwrap();
+        let at = others.local_address().unwrap();
         let acceptor = "127.0.0.78:80".parse().unwrap();
         let parties = Parties { role: Role::Connector, connector: at, acceptor };
         let appointment = Arc::new(Appointment::new(parties, tests::GEOMETRY));
