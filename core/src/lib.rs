@@ -41,6 +41,7 @@
 //! | [`label`] | which library a file is | load it |
 //! | [`registry`] | what a process publishes of its connections, written and read | know what a connection does |
 //! | [`provider`] | moves bytes: shared memory, the provider interface, a simulation | know sockets, or when to send |
+//! | [`proof`] | shows two processes that they have one connection | know how they say it to each other |
 //! | [`session`] | the protocol: credits, sequence numbers, select counters | call the kernel, allocate, lock |
 //! | [`logging`] | the log | decide what is worth a line, make anybody wait |
 //! | [`config`] | the variables and the rules file, read once | act on any of it |
@@ -70,6 +71,7 @@ pub mod fabric;
 pub mod fuzzing;
 pub mod label;
 pub mod logging;
+pub(crate) mod proof;
 pub mod provider;
 pub mod reason;
 pub mod registry;

@@ -80,7 +80,7 @@ PATHS = [
     Path("socat", "client", HOST_OF_CLIENT, SOCAT, False, is_translated=False),
     Path("splice", "client", HOST_OF_CLIENT, SPLICE, False, is_translated=False),
     Path("spin", "client", HOST_OF_CLIENT, SPIN, False, is_translated=False),
-    # These have the client's address and port towards the server: the ends find each other, and coins tell.
+    # These have the client's address and port towards the server: the ends find each other, and the proof tells.
     Path("transparent-splice", "client", HOST_OF_CLIENT, SPLICE_UNSEEN, False, is_translated=False),
     Path("transparent-spin", "client", HOST_OF_CLIENT, SPIN_UNSEEN, False, is_translated=False),
     # Two connections from one address and port, to two addresses that lead to two programs.

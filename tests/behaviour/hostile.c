@@ -268,10 +268,10 @@ MIXED_CASE(corrupted_while_calls_do_not_wait) {
 
 /* Where the connector says what it has done, and that it went back to TCP; where its own direction has its word, and that it left;
  * and which thread sends in the acceptor's stead. */
-enum { FINISHED = 212, RETURNED = 8, OWN_DIRECTION = 216 + 4, LEFT = 1u << 31, STANDS_IN = 280 };
+enum { FINISHED = 276, RETURNED = 8, OWN_DIRECTION = 280 + 4, LEFT = 1u << 31, STANDS_IN = 344 };
 /* Where the acceptor's direction has its word, and bits of its upper half: what was sent is to come again over TCP; the
  * receiver is sending it. */
-enum { DIRECTION = 600 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
+enum { DIRECTION = 664 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
 
 /* For ever. Calls that wait find no room and do not spin; others return at once. */
 MIXED_CASE(claimed_for_ever) {

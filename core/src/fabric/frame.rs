@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 32;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u16 = 10;
+pub(super) const VERSION: u16 = 11;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -69,6 +69,8 @@ kinds! {
     /// The end sends again over TCP by itself what the peer has not read, from that byte (8) of the stream on, counted since
     /// the turn. Left follows.
     Pulled = 19;
+    /// The end that approached concludes the proof that both have one connection (16).
+    Proof = 20;
 }
 
 /// What an end publishes to its peer (`provider::shm::Side`).

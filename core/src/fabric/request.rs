@@ -2,12 +2,15 @@
 //! InfiniBand leaves 56 bytes.
 
 use super::frame;
+use crate::proof::{Opening, ProofAnswer, ANSWER, OPENING};
+use crate::provider::interface::client::Connector;
+use crate::provider::interface::Error;
 use crate::provider::shm::Geometry;
 use crate::sys::process;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-/// Begins a request, and is all of an answer.
-pub(super) const MAGIC: [u8; 8] = *b"sanshim\x04";
+/// Begins a request, and an answer.
+pub(super) const MAGIC: [u8; 8] = *b"sanshim\x05";
 
 /// Names what a process waits for at its own listener (`sharing::invitations`). No other process can guess it.
 pub(super) type Cookie = [u64; 2];
@@ -15,8 +18,9 @@ pub(super) type Cookie = [u64; 2];
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// At a connector's own number (`meeting`): the connection that it has with that address.
-    Approach(SocketAddr),
+    /// At a connector's own number (`meeting`): the connection that it has with
+    /// an acceptor of that port. What the acceptor says to open the proof.
+    Approach(u16, Opening),
     /// At a process's own listener (`sharing::invitations`): what has that cookie.
     Invited(Cookie),
 }
@@ -27,7 +31,7 @@ pub(super) fn cookie() -> Cookie {
     [a, b | 1]
 }
 
-fn encode_with(geometry: &Geometry, port: u16, rest: [u8; 16]) -> Vec<u8> {
+fn encode_with(geometry: &Geometry, port: u16, rest: [u8; OPENING]) -> Vec<u8> {
     let mut data = MAGIC.to_vec();
     data.extend_from_slice(&frame::VERSION.to_le_bytes());
     data.extend_from_slice(&port.to_le_bytes());
@@ -40,19 +44,15 @@ fn encode_with(geometry: &Geometry, port: u16, rest: [u8; 16]) -> Vec<u8> {
 
 /// The request of a peer that was invited.
 pub(super) fn encode_invited(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
-    let mut rest = [0; 16];
+    let mut rest = [0; OPENING];
     rest[..8].copy_from_slice(&cookie[0].to_le_bytes());
-    rest[8..].copy_from_slice(&cookie[1].to_le_bytes());
+    rest[8..16].copy_from_slice(&cookie[1].to_le_bytes());
     encode_with(geometry, 0, rest)
 }
 
-/// The request of an end that approaches the connector of a connection with that acceptor.
-pub(super) fn encode_approach(geometry: &Geometry, acceptor: SocketAddr) -> Vec<u8> {
-    let ip = match acceptor.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    encode_with(geometry, acceptor.port(), ip.octets())
+/// The request of an end that approaches the connector of a connection whose acceptor has that port. It opens the proof.
+pub(super) fn encode_approach(geometry: &Geometry, port: u16, opening: Opening) -> Vec<u8> {
+    encode_with(geometry, port, opening)
 }
 
 /// A request's meaning; `None` if it is not one of ours. (Some fabrics pad it.)
@@ -75,13 +75,31 @@ pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Purpose)> {
     let geometry = geometry.check().ok()?;
     let purpose = match half(2)? {
         0 => Purpose::Invited([long(16)?, long(24)?]),
-        port => {
-            let ip: [u8; 16] = rest.get(16..32)?.try_into().ok()?;
-            let ip = IpAddr::V6(Ipv6Addr::from(ip)).to_canonical();
-            Purpose::Approach(SocketAddr::new(ip, port))
-        }
+        port => Purpose::Approach(port, rest.get(16..16 + OPENING)?.try_into().ok()?),
     };
     (geometry_of(geometry) == geometry).then_some((geometry, purpose))
+}
+
+/// The answer to an approach, which answers the proof, too.
+pub(super) fn encode_answer(answer: &ProofAnswer) -> Vec<u8> {
+    [MAGIC.as_slice(), answer].concat()
+}
+
+/// What it answers; `None` if it is not one of ours.
+pub(super) fn decode_answer(data: &[u8]) -> Option<ProofAnswer> {
+    data.strip_prefix(&MAGIC)?.get(..ANSWER)?.try_into().ok()
+}
+
+/// What lies between the ends of a link, as both see it: the address of the end that approached, and of the other one.
+/// Only one queue pair at a time has such an address.
+pub(super) fn between(connector: &Connector, approaches: bool) -> Result<Vec<u8>, Error> {
+    let (own, peer) = (connector.local_address()?, connector.peer_address()?);
+    let ends = if approaches { [own, peer] } else { [peer, own] };
+    let of = |at: SocketAddr| match at.ip() {
+        IpAddr::V4(ip) => (ip.to_ipv6_mapped().octets(), at.port().to_le_bytes()),
+        IpAddr::V6(ip) => (ip.octets(), at.port().to_le_bytes()),
+    };
+    Ok(ends.map(of).into_iter().flat_map(|(ip, port)| ip.into_iter().chain(port)).collect())
 }
 
 /// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but frames has a size
@@ -102,7 +120,7 @@ pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
 pub(super) fn fuzz(data: &[u8]) {
     let Some((geometry, purpose)) = decode(data) else { return };
     let again = match purpose {
-        Purpose::Approach(acceptor) => encode_approach(&geometry, acceptor),
+        Purpose::Approach(port, opening) => encode_approach(&geometry, port, opening),
         Purpose::Invited(cookie) => encode_invited(&geometry, cookie),
     };
     assert_eq!(decode(&again), Some((geometry, purpose)));
@@ -111,6 +129,9 @@ pub(super) fn fuzz(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes that a request may have there.
+    const INFINIBAND: usize = 56;
 
     #[test]
     fn requests_say_what_they_are_for_and_nonsense_is_refused() {
@@ -122,14 +143,17 @@ mod tests {
             largest_send_buffer: 1 << 16,
         };
         let own = cookie();
-        for acceptor in ["192.0.2.1:80", "[fd77::1]:65535"] {
-            let acceptor = acceptor.parse().unwrap();
-            let data = encode_approach(&geometry, acceptor);
-            assert!(data.len() <= 56);
-            assert_eq!(decode(&data), Some((geometry, Purpose::Approach(acceptor))));
-        }
+        let (port, opening) = (65535, std::array::from_fn(|i| i as u8));
+        let data = encode_approach(&geometry, port, opening);
+        assert!(data.len() <= INFINIBAND);
+        assert_eq!(decode(&data), Some((geometry, Purpose::Approach(port, opening))));
+        let answer = std::array::from_fn(|i| i as u8);
+        let data = encode_answer(&answer);
+        assert!(data.len() <= INFINIBAND);
+        assert_eq!(decode_answer(&data), Some(answer));
+        assert_eq!((decode_answer(&data[1..]), decode_answer(&data[..50])), (None, None));
         let mut data = encode_invited(&geometry, own);
-        data.resize(56, 0);
+        data.resize(INFINIBAND, 0);
         assert_eq!(decode(&data), Some((geometry, Purpose::Invited(own))));
         assert_eq!(decode(&data[..30]), None);
         data[12] = 3;

@@ -5,7 +5,6 @@
 //! describes what is on the wire.
 
 mod agreement;
-mod coins;
 mod control;
 mod direction;
 mod end_word;
@@ -13,8 +12,6 @@ mod error;
 mod flow;
 mod header;
 mod mode;
-pub(crate) mod one_way;
-mod proof;
 mod resize;
 mod select_counter;
 mod suspend;
@@ -27,10 +24,6 @@ mod way_in;
 mod way_out;
 
 #[cfg(test)]
-mod chance;
-#[cfg(test)]
-mod coins_tests;
-#[cfg(test)]
 mod direction_tests;
 #[cfg(test)]
 mod end_word_tests;
@@ -38,8 +31,6 @@ mod end_word_tests;
 mod model;
 #[cfg(test)]
 mod move_tests;
-#[cfg(test)]
-mod one_way_tests;
 #[cfg(test)]
 mod select_counter_tests;
 #[cfg(test)]
@@ -50,9 +41,6 @@ mod tests;
 mod token_tests;
 
 pub(crate) use agreement::{Agreement, AgreementState, Role};
-#[cfg(test)]
-pub(crate) use coins::Coins;
-pub(crate) use coins::{Counts, Shown, Sight};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub(crate) use direction::{Direction, DirectionState};
 pub(crate) use end_word::{EndState, EndWord};
@@ -60,7 +48,6 @@ pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
-pub(crate) use proof::{Need, Proof, Seen, StreamWay};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;

@@ -21,7 +21,7 @@ pub(crate) fn send_from(fd: Fd, pieces: &[libc::iovec], flags: i32) -> Result<us
     actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags | libc::MSG_NOSIGNAL))
 }
 
-fn message_of(pieces: &[libc::iovec]) -> libc::msghdr {
+pub(super) fn message_of(pieces: &[libc::iovec]) -> libc::msghdr {
     // SAFETY: msghdr is plain data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut();
@@ -181,22 +181,6 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
     Ok(value)
 }
 
-/// True if the peer has acknowledged all that a TCP socket was given to send.
-pub(crate) fn is_all_acknowledged(fd: Fd) -> bool {
-    // The low half of word 3 counts segments under way, and that of word 18 bytes that are not sent yet.
-    information::<19>(fd).is_some_and(|words| words[3] as u32 == 0 && words[18] as u32 == 0)
-}
-
-/// True if a TCP socket may keep a small segment back until all before it is acknowledged (no TCP_NODELAY).
-pub(crate) fn gathers(fd: Fd) -> bool {
-    option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) != Ok(1)
-}
-
-/// Lets it do so, or not.
-pub(crate) fn gather(fd: Fd, gathers: bool) {
-    let _ = set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &i32::from(!gathers));
-}
-
 /// The cookie of the network namespace that a socket is in (Linux 5.14).
 pub(crate) fn namespace(fd: Fd) -> Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
@@ -233,17 +217,26 @@ pub(crate) fn bound_interface(fd: Fd) -> u32 {
 /// # Errors
 /// The kernel does not answer.
 pub(crate) fn dialled_address(fd: Fd, is_ipv4: bool) -> Result<Option<SocketAddr>> {
+    match original_destination(fd, is_ipv4) {
+        // It tracks nothing, or not this one.
+        Err(Errno(libc::ENOPROTOOPT | libc::ENOENT)) => Ok(None),
+        said => said,
+    }
+}
+
+fn original_destination(fd: Fd, is_ipv4: bool) -> Result<Option<SocketAddr>> {
     const ORIGINAL_DESTINATION: i32 = 80;
     let level = if is_ipv4 { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
     let (mut storage, mut length) = storage();
     let (at, length_at) = (storage.as_mut_ptr() as usize, &mut length as *mut _ as usize);
-    match call!(getsockopt, fd, level, ORIGINAL_DESTINATION, at, length_at) {
-        // SAFETY: the kernel filled `length` bytes.
-        Ok(_) => Ok(unsafe { address(storage.as_ptr().cast(), length) }),
-        // It tracks nothing, or not this one.
-        Err(Errno(libc::ENOPROTOOPT | libc::ENOENT)) => Ok(None),
-        Err(e) => Err(e),
-    }
+    call!(getsockopt, fd, level, ORIGINAL_DESTINATION, at, length_at)?;
+    // SAFETY: the kernel filled `length` bytes.
+    Ok(unsafe { address(storage.as_ptr().cast(), length) })
+}
+
+/// Whether the kernel may track connections, and so translate their addresses, as any TCP socket can tell.
+pub(crate) fn may_track_connections(fd: Fd, is_ipv4: bool) -> bool {
+    !matches!(original_destination(fd, is_ipv4), Err(Errno(libc::ENOPROTOOPT)))
 }
 
 /// A number of the network namespace that new sockets of this thread are in. Not the [`namespace`] cookie.

@@ -299,6 +299,13 @@ pub(crate) fn random() -> [u64; 2] {
     bytes
 }
 
+/// As many as a [proof](crate::proof) takes.
+pub(crate) fn chance() -> [u64; 8] {
+    let mut words = [0; 8];
+    words.chunks_exact_mut(2).for_each(|two| two.copy_from_slice(&random()));
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,8 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
-use super::transfer::{after, checked, find_or_cancel, or_kernel, send_flagged};
+use super::transfer::{
+    after, checked, find_or_cancel, or_kernel, send_flagged, send_pieces_by_kernel,
+};
 use super::{addresses, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
@@ -89,6 +91,14 @@ pub(super) unsafe fn total(message: &msghdr) -> usize {
     (0..message.msg_iovlen).map(|i| unsafe { (*message.msg_iov.add(i)).iov_len }).sum()
 }
 
+/// The pieces of a message that is nothing else.
+unsafe fn plain_pieces(message: *const msghdr) -> Option<Buffers<'static>> {
+    let header = user::read(message).ok()?;
+    let is_plain = header.msg_controllen == 0 && header.msg_name.is_null();
+    // SAFETY: the program's array, which stays as it is during the call.
+    is_plain.then(|| unsafe { Buffers::from_raw(header.msg_iov, header.msg_iovlen) }.ok())?
+}
+
 /// True if a message has control messages, or cannot be read.
 pub(super) unsafe fn has_control(message: *const msghdr) -> bool {
     user::read(message).is_ok_and(|message| message.msg_controllen > 0)
@@ -116,7 +126,9 @@ hooks! {
             None => unsafe { pass_message(fd, message, flags, real) },
             // SAFETY: as above.
             Some(socket) => or_kernel((&socket, fd), unsafe { send_message(&socket, message, flags) },
-                |fd| real(fd, message, flags)),
+                // SAFETY: as above.
+                |fd| send_pieces_by_kernel(&socket, || unsafe { plain_pieces(message) }, flags,
+                    || real(fd, message, flags))),
         }
     }
 

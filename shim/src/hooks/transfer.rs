@@ -59,26 +59,31 @@ fn send_by_kernel(
     real: impl Fn(*const c_void, size_t) -> ssize_t,
 ) -> ssize_t {
     match pinned {
-        Some(socket) if setup::may_send_ahead(socket) => {
-            send_ahead(socket, (buffer, length), flags, real)
+        Some(socket) if setup::may_show(socket) => {
+            send_shown(socket, (buffer, length), flags, real)
         }
         _ => done(real(buffer, length)),
     }
 }
 
-/// The same, where some bytes go ahead of the rest.
+/// The same, where the kernel may show the segment that the first bytes go in.
 #[cold]
 #[inline(never)]
-fn send_ahead(
+fn send_shown(
     socket: &Pinned,
     (buffer, length): (*const c_void, size_t),
     flags: c_int,
     real: impl Fn(*const c_void, size_t) -> ssize_t,
 ) -> ssize_t {
-    let ahead = setup::send_ahead(socket, &one(buffer, length), flags);
-    if ahead == 0 {
-        return done(real(buffer, length));
-    }
+    cancellation_point();
+    let bytes = one(buffer, length);
+    let shown =
+        Buffers::new(&bytes).ok().and_then(|from| setup::send_shown(socket, &from, flags, false));
+    let ahead = match shown {
+        None => return done(real(buffer, length)),
+        Some(Ok(ahead)) if ahead < length => ahead,
+        Some(all) => return returned(all),
+    };
     let before = errno::get();
     let rest = done(real(buffer.wrapping_byte_add(ahead), length - ahead));
     if rest < 0 {
@@ -86,6 +91,23 @@ fn send_ahead(
         errno::set(before);
     }
     ahead as ssize_t + rest.max(0)
+}
+
+/// A send of several pieces by the kernel, which `real` does.
+#[inline]
+pub(super) fn send_pieces_by_kernel(
+    socket: &Pinned,
+    pieces: impl FnOnce() -> Option<Buffers<'static>>,
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if setup::may_show(socket) {
+        let shown = pieces().and_then(|from| setup::send_shown(socket, &from, flags, true));
+        if let Some(all) = shown {
+            return returned(all);
+        }
+    }
+    real()
 }
 
 /// Ends a receive by the kernel: the socket's step after it.
@@ -100,9 +122,7 @@ fn received(pinned: Option<Pinned>, got: ssize_t) -> ssize_t {
 /// As [`received`].
 #[inline]
 pub(super) fn after(socket: &Pinned, got: ssize_t) -> ssize_t {
-    if got > 0 {
-        setup::received(socket);
-    }
+    setup::received(socket);
     got
 }
 
@@ -239,7 +259,10 @@ hooks! {
             None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_kernel((&socket, fd), checked(unsafe { vector(buffers, count) },
-                |b| transfer::write_vector(&socket, b, 0)), |fd| real(fd, buffers, count)),
+                |b| transfer::write_vector(&socket, b, 0)),
+                // SAFETY: the program gave `count` buffers.
+                |fd| send_pieces_by_kernel(&socket, || unsafe { vector(buffers, count) }.ok(), 0,
+                    || real(fd, buffers, count))),
         }
     }
 

@@ -121,6 +121,7 @@ impl Link {
 
     fn apply(&self, kind: FrameKind, state: &FrameState, payload: &[u8]) -> Result<(), Wrong> {
         let makes_sense = match kind {
+            FrameKind::Proof => self.heed_conclusion(payload),
             FrameKind::Entered => self.peer_entered(),
             FrameKind::Refused => self.note_refused(),
             FrameKind::Withdraw => self.heed_withdrawal(),

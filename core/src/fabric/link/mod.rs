@@ -6,7 +6,7 @@
 //!
 //! - [`state`]: all that a link knows; its parts: [`body`] (the end's segment), [`sender`], [`wire`] (the queue pair),
 //!   [`controller`] (the process that has the queue pair), [`course`] (of a move)
-//! - [`agreeing`]: whether both ends use the link; [`turning`]: from which byte on
+//! - [`proving`]: whether both ends have one connection; [`agreeing`]: whether both ends use the link; [`turning`]: from which byte on
 //! - [`outgoing`], in frames that [`posting`] sends or by RDMA ([`direct`]); [`incoming`]; [`completing`]: taking what
 //!   completed
 //! - [`lending`]: the peer may use memory of this end's program; [`borrowing`]: this end uses the peer's
@@ -37,6 +37,7 @@ mod lending;
 mod moving;
 mod outgoing;
 mod posting;
+mod proving;
 mod returning;
 mod sender;
 mod state;

@@ -14,7 +14,8 @@ use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Kinds without data that are sent when they are due, in this order.
-const WORDS: [FrameKind; 6] = [
+const WORDS: [FrameKind; 7] = [
+    FrameKind::Proof,
     FrameKind::Entered,
     FrameKind::Withdraw,
     FrameKind::Refused,
@@ -143,6 +144,7 @@ impl Link {
                 match kind {
                     FrameKind::Move => self.send(out, kind, &[&self.destination()])?,
                     FrameKind::Answer => self.send_answer(out)?,
+                    FrameKind::Proof => self.send_conclusion(out)?,
                     _ => self.send(out, kind, &[])?,
                 }
                 self.due.fetch_and(!bit, SeqCst);

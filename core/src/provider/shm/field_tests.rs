@@ -49,10 +49,9 @@ fn fields(head: &Head) -> Vec<(String, usize, usize)> {
     tell!(head, tell, Head {
         magic, version, buffers, message_size, send_buffer, largest_message, largest_send_buffer; joining, sides
     });
-    let Joining { agreement, sights, notes } = &joining.0;
+    let Joining { agreement, exchange } = &joining.0;
     tell("state", std::ptr::from_ref(agreement).addr(), size_of_val(agreement));
-    tell("sights", std::ptr::from_ref(sights).addr(), size_of_val(sights));
-    tell("notes", std::ptr::from_ref(notes).addr(), size_of_val(notes));
+    tell("exchange", std::ptr::from_ref(exchange).addr(), size_of_val(exchange));
     for (of, side) in ["connector ", "acceptor "].into_iter().zip(sides) {
         side.each_field(&mut |name, at, bytes| note(of, name, at, bytes));
     }

@@ -5,15 +5,15 @@
 //! before there is credit. The other begins with the buffers of the opening messages. The buffer of the connector's
 //! third message follows, because the acceptor looks for it.
 
+use super::exchange::Exchange;
 use super::side::{Line, Side};
-use crate::session::one_way::OneWayNote;
-use crate::session::{Agreement, Role, Sight};
+use crate::session::{Agreement, Role};
 use crate::sys::{self, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-pub(super) const VERSION: u32 = 15;
+pub(super) const VERSION: u32 = 16;
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +169,7 @@ pub(super) struct Head {
 #[repr(C)]
 pub(super) struct Joining {
     pub(super) agreement: Agreement,
-    /// What the connector saw, and what the acceptor saw, where coins have to show that they have one connection.
-    pub(super) sights: [Sight; 2],
-    /// What both say where bytes go in one direction.
-    pub(super) notes: [OneWayNote; 2],
+    pub(super) exchange: Exchange,
 }
 
 const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);

@@ -9,6 +9,7 @@
 
 mod bells;
 pub(crate) mod budget;
+mod exchange;
 #[cfg(test)]
 mod field_tests;
 #[cfg(any(test, feature = "fuzzing"))]

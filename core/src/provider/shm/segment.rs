@@ -3,12 +3,12 @@
 
 use super::bells::Bells;
 use super::budget::{self, Cost};
+use super::exchange::Exchange;
 use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::SendBuffer;
 use super::side::Side;
 use super::slot::MessageSlot;
-use crate::session::one_way::OneWayNote;
-use crate::session::{Agreement, AgreementState, Role, Sight};
+use crate::session::{Agreement, AgreementState, Role};
 use crate::sys::{self, file, sealed, Fd, PAGE};
 use std::sync::atomic::Ordering;
 
@@ -205,14 +205,9 @@ impl Segment {
         &self.head().joining.0.agreement
     }
 
-    /// What the end in this role saw of the other's coins.
-    pub(crate) fn sight(&self, role: Role) -> &Sight {
-        &self.head().joining.0.sights[role as usize]
-    }
-
-    /// Words of the end in this role where bytes go in one direction.
-    pub(crate) fn note(&self, role: Role) -> &OneWayNote {
-        &self.head().joining.0.notes[role as usize]
+    /// What the ends say to prove that they have one connection.
+    pub(crate) fn exchange(&self) -> &Exchange {
+        &self.head().joining.0.exchange
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).

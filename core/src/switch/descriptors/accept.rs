@@ -31,7 +31,7 @@ pub fn listening(fd: Fd) {
         return publish(&socket, Provider::Tcp, why);
     }
     socket.set_phase(phase::LISTENER);
-    first_segment::keep(fd);
+    first_segment::keep(fd, &address);
     publish(&socket, Provider::Shm, Reason::Listener);
     log::info!("fd {fd}: listening on {address}");
 }

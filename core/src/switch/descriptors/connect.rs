@@ -43,8 +43,7 @@ fn connect_over_tcp(
     peer: &SocketAddr,
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    // Only an end that may meet another network namespace's needs the time of its first segment.
-    let began = policy::crosses_namespaces().then(time::now);
+    let began = time::now();
     let result = real();
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));
     if is_under_way && socket.phase() == phase::FRESH {
@@ -54,9 +53,7 @@ fn connect_over_tcp(
             socket.set_reason(Reason::Policy);
             socket.traffic.look_after(1);
         }
-        if let Some(began) = began {
-            first_segment::note(socket, began);
-        }
+        first_segment::note_connecting(socket, peer, began);
     }
     result
 }

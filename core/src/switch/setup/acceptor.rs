@@ -12,7 +12,6 @@ use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use crate::provider::shm::{AgreementState, Bells, Role, Segment, SegmentError};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
-use crate::session::Need;
 use crate::switch::policy;
 use crate::switch::socket::names::Names;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -35,7 +34,8 @@ pub(super) fn begin(
 ) -> Result<Option<Negotiation>, Reason> {
     let dialled = identity::dialled(socket.anchor(), &tuple)?;
     let is_far = policy::crosses_namespaces() && elsewhere::is_away(&tuple, Role::Acceptor);
-    let names = Names::of_accepted(&tuple, dialled, is_far, first_segment::of_accepted(socket));
+    let names =
+        Names::of_accepted(&tuple, dialled, is_far, first_segment::stamp_of_accepted(socket));
     let offers = offer_socket(structure, socket.anchor()).map_err(why_not_found)?;
     offers.advertise(names).map_err(why_not_found)?;
     look_for_offer(socket, structure, tuple, names, 0)
@@ -103,7 +103,7 @@ pub(super) fn look_for_offer(
     let accepted = socket.anchor();
     let is_for_it = |one: &Offer| match one.cookie {
         Some(cookie) => identity::is_connectors(accepted, &tuple, cookie.get(), one.uid),
-        // Coins show it.
+        // A proof shows it.
         None => true,
     };
     let Some(handed) = offers.take_one(names, is_for_it) else {
@@ -138,19 +138,20 @@ pub(super) fn look_for_offer(
     }
     if cookie.is_none() {
         agreed.peer = connector.seen_apart();
-        return prove(accepted, agreed);
+        return prove(socket, agreed);
     }
     match identity::dialled(accepted, &tuple) {
         Ok(None) => take(socket, agreed),
-        Ok(Some(dialled)) if dialled == tuple.acceptor => prove(accepted, agreed),
+        Ok(Some(dialled)) if dialled == tuple.acceptor => prove(socket, agreed),
         Ok(Some(_)) => Err(refuse(agreed, Reason::Unproven)),
         Err(why) => Err(refuse(agreed, why)),
     }
 }
 
 /// An acceptor that was offered a session has to find out whether that is for its connection.
-fn prove(accepted: Fd, mut agreed: Box<Agreed>) -> Result<Option<Negotiation>, Reason> {
-    match apart::proof(accepted, Need::Proof) {
+fn prove(socket: &Socket, mut agreed: Box<Agreed>) -> Result<Option<Negotiation>, Reason> {
+    let number = first_segment::number(socket, Role::Acceptor);
+    match number.and_then(|number| apart::answer(&agreed.segment, number)) {
         Ok(proof) => {
             agreed.proof = Some(proof);
             Ok(Some(Negotiation::Agreed(agreed)))

@@ -37,7 +37,7 @@ pub(super) struct Offer {
     /// Hidden: the segment, and its bells as `Bells::adopt` takes them.
     pub(super) passed: [Fd; 3],
     pub(super) connector: Relation,
-    /// The connector's socket, as it says. `None`: coins have to show that it is the other end.
+    /// The connector's socket, as it says. `None`: a proof has to show that it is the other end.
     pub(super) cookie: Option<NonZeroU64>,
     /// The connector's user.
     pub(super) uid: u32,

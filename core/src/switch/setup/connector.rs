@@ -5,11 +5,10 @@ use super::apart;
 use super::first_segment;
 use super::identity;
 use super::no_segment::warn_about_segment;
-use super::offer_socket::{self, FoundPeer};
-use crate::provider::shm::{Bells, Segment};
+use super::offer_socket;
+use crate::provider::shm::{Bells, Role, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
-use crate::session::Need;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::names::Names;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -20,49 +19,43 @@ use crate::sys::file;
 /// A connector offers a session.
 pub(super) fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> {
     let mut made = None;
-    let stamp = first_segment::of_connected(socket);
+    let stamp = first_segment::stamp_of_connected(socket);
     let names = Names::of_connected(tuple, policy::crosses_namespaces(), stamp);
-    let handed = offer_socket::offer(socket.anchor(), tuple, names, || {
+    let handed = offer_socket::offer(socket.anchor(), tuple, names, |is_apart| {
+        // In the second case the acceptor has to find out.
+        let is_doubted = is_apart || identity::may_be_translated(socket.anchor(), tuple);
+        let number = match is_doubted {
+            true => Some(first_segment::number(socket, Role::Connector)?),
+            false => None,
+        };
         let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
             warn_about_segment(socket, &e);
             Reason::OutOfMemory
         })?;
         let (bells, passed) = Bells::create().unwrap_or((Bells::NONE, [-1; 2]));
         let passed = [fd, passed[0], passed[1]];
-        made = Some((segment.with_bells(bells), passed));
+        let proof = number.map(|number| apart::open(&segment, number)).transpose();
+        let is_open = proof.as_ref().map(drop).map_err(|why| *why);
+        made = Some((segment.with_bells(bells), proof.ok().flatten(), passed));
         // Without bells it comes to nothing.
         if bells == Bells::NONE {
             Err(Reason::OutOfMemory)
         } else {
-            Ok(passed)
+            is_open.map(|()| passed)
         }
     });
-    let made = made.map(|(segment, passed)| {
+    let made = made.map(|(segment, proof, passed)| {
         passed.into_iter().filter(|fd| *fd >= 0).for_each(file::close);
-        segment
+        (segment, proof)
     });
     match (handed, made) {
-        (Ok(FoundPeer { peer, is_apart }), Some(segment)) => {
+        (Ok(peer), Some((segment, proof))) => {
             registry::note(socket.statistics(), Event::Offered);
-            let mut agreed = Box::new(Agreed::of(segment, peer));
-            let need = match is_apart {
-                true => Some(Need::Proof),
-                // The acceptor has to find out, and this end takes part.
-                false => {
-                    identity::may_be_translated(socket.anchor(), tuple).then_some(Need::Nothing)
-                }
-            };
-            match need.map(|need| apart::proof(socket.anchor(), need)).transpose() {
-                Ok(proof) => agreed.proof = proof,
-                Err(why) => {
-                    agreed.end();
-                    return Err(why);
-                }
-            }
-            Ok(Some(Negotiation::Agreed(agreed)))
+            let agreed = Agreed { proof, ..Agreed::of(segment, peer) };
+            Ok(Some(Negotiation::Agreed(Box::new(agreed))))
         }
         (handed, made) => {
-            if let Some(segment) = made {
+            if let Some((segment, _)) = made {
                 Agreed::of(segment, Relation::ELSEWHERE).end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))

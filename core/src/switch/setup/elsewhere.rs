@@ -1,7 +1,7 @@
 //! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. They then agree as
 //! other ends do. Nothing here waits.
 
-use super::leaving;
+use super::{first_segment, leaving};
 use crate::fabric::{self, Meeting, MeetingOutcome, Parties};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
@@ -48,7 +48,7 @@ pub(super) fn count_failure(socket: &Socket, why: Reason) -> bool {
         && socket.traffic.failed_elsewhere()
 }
 
-/// Counts an attempt in which coins showed nothing. After many the connection stays on TCP: each costs many looks.
+/// Counts an attempt in which the ends proved nothing. After many the connection stays on TCP: each costs many looks.
 pub(super) fn count_unproven(socket: &Socket) {
     if socket.traffic.failed_elsewhere() {
         socket.set_phase(phase::NATIVE);
@@ -64,7 +64,8 @@ fn leads_away(socket: &Socket) -> bool {
 /// Begins to look for the other end.
 pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negotiation, Reason> {
     check_leaving(socket)?;
-    let parties = Parties { role, connector: tuple.connector, acceptor: tuple.acceptor };
+    let number = first_segment::number(socket, role)?;
+    let parties = Parties { role, connector: tuple.connector, acceptor: tuple.acceptor, number };
     let geometry = fabric::geometry_of(policy::geometry());
     let meeting = Meeting::arrange(parties, geometry).ok_or(Reason::OutOfMemory)?;
     look(meeting, 0)

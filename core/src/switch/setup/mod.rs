@@ -7,7 +7,7 @@
 //!
 //! Between hosts the same happens, but the ends look for each other over RDMA (`elsewhere`). This room may call what is
 //! known of sockets, streams and the anchor. It moves no bytes and knows nothing of transfers. Others call `advance`
-//! before each transfer, `received` after a receive, and `end` or `stay_on_tcp` for what must not move.
+//! before each transfer, `send_shown` for a send, `received` after a receive, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
 mod acceptor;
@@ -18,7 +18,6 @@ mod elsewhere;
 mod enter;
 pub(in crate::switch) mod first_segment;
 pub(in crate::switch) mod holders;
-mod hurry;
 mod identity;
 mod leaving;
 mod negotiate;
@@ -39,7 +38,7 @@ use crate::switch::socket::lane::Lane;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{closing, process, thread};
+use crate::sys::{closing, process, thread, Result};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -82,25 +81,28 @@ pub fn advance(socket: &Socket, bytes: usize) -> Lane {
     }
 }
 
-/// True if a send over TCP is to take its step, [`send_ahead`], behind the one before each transfer.
+/// True if a send over TCP is to show its segment ([`send_shown`]).
 #[inline(always)]
-pub fn may_send_ahead(socket: &Socket) -> bool {
-    socket.traffic.is_due_next() && socket.negotiates.load(Relaxed)
+pub fn may_show(socket: &Socket) -> bool {
+    socket.first_segment.wants_number() || socket.first_segment.is_shown()
 }
 
-/// Bytes that a send over TCP sent ahead, mostly none. The caller sends the rest.
-pub fn send_ahead(socket: &Socket, bytes: &[libc::iovec; 1], flags: i32) -> usize {
-    if is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
-        return 0;
+/// Sends over TCP so that the kernel shows the segment. `None`, mostly: the caller sends. It also sends the rest, if not all
+/// went. Of bytes of which `all` must go, either all go or none.
+#[cold]
+#[inline(never)]
+pub fn send_shown(socket: &Socket, from: &Buffers, flags: i32, all: bool) -> Option<Result<usize>> {
+    match is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
+        true => None,
+        false => first_segment::send(socket, from, flags, all),
     }
-    Buffers::new(bytes).map_or(0, |from| hurry::hurry(socket, from, flags))
 }
 
-/// The step after a receive over TCP that brought something. The caller still has the pin of the step before it.
+/// The step after a receive over TCP. The caller still has the pin of the step before it.
 #[inline]
 pub fn received(socket: &Socket) {
-    if socket.traffic.is_due_next() && socket.negotiates.load(Relaxed) && !is_on_small_stack() {
-        negotiate::received(socket);
+    if socket.first_segment.is_shown() {
+        first_segment::look_again(socket);
     }
 }
 

@@ -12,7 +12,7 @@
 
 use super::absent::why_nobody_is_there;
 use super::acceptor;
-use super::apart;
+use super::apart::{self, Shown};
 use super::connector;
 use super::elsewhere;
 use super::enter::enter;
@@ -25,7 +25,6 @@ use crate::fabric;
 use crate::provider::shm::{budget, AgreementState, Role};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
-use crate::session::Shown;
 use crate::switch::back_to_tcp;
 use crate::switch::policy;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -146,20 +145,6 @@ pub(super) fn step(socket: &Socket) {
     }
 }
 
-/// A receive over TCP brought something. Where a connection's bytes go in one direction its proof goes on here.
-#[cold]
-pub(super) fn received(socket: &Socket) {
-    if process::is_borrowed() || policy::is_confined() {
-        return;
-    }
-    let mut structure = Structure::lock();
-    let Some(role) = socket.role().filter(|_| socket.phase() == phase::TCP) else { return };
-    let negotiation = &mut socket.guarded(&mut structure).negotiation;
-    if let Some(Negotiation::Agreed(agreed)) = negotiation.as_deref_mut() {
-        apart::received(socket.anchor(), role, agreed);
-    }
-}
-
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
 /// of such ones.
 fn is_undisturbed(socket: &Socket) -> bool {
@@ -207,7 +192,9 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
             let is_short = socket.role() == Some(Role::Connector) && !fabric::may_exist();
             socket.traffic.failed(is_short);
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
-            if why != Reason::PeerNative || is_late(socket) {
+            // The next send may show which connection it is.
+            let may_change = matches!(why, Reason::PeerNative | Reason::Unproven);
+            if !may_change || is_late(socket) {
                 publish(socket, structure, why);
             } else if !is_eager() {
                 publish(socket, structure, Reason::Pending);
@@ -312,7 +299,7 @@ fn follow(
     if let Some(link) = &agreed.link {
         link.poll();
     }
-    let shown = apart::step(socket.anchor(), role, &mut agreed);
+    let shown = apart::step(&mut agreed);
     let why = match agreed.segment.agreement().state() {
         AgreementState::Refused => Reason::RefusedByPeer,
         AgreementState::Withdrawn => Reason::Quiet,
@@ -320,36 +307,27 @@ fn follow(
             elsewhere::count_unproven(socket);
             Reason::Unproven
         }
-        // The peer needs this end's part, too.
-        _ if shown == Shown::NotYet => return Ok(Some(Negotiation::Agreed(agreed))),
-        AgreementState::Pending if role == Role::Acceptor => return acceptor::take(socket, agreed),
-        state if state == AgreementState::awaited_by(role) => match check_entering(socket, &agreed)
-        {
-            Ok(()) => {
-                // If it cannot enter now, it looks again soon.
-                agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
-                end_proof(socket, &agreed);
-                return enter(socket, structure, role, agreed);
+        AgreementState::Pending if role == Role::Acceptor && shown == Shown::Same => {
+            return acceptor::take(socket, agreed);
+        }
+        state if state == AgreementState::awaited_by(role) && shown == Shown::Same => {
+            match check_entering(socket, &agreed) {
+                Ok(()) => {
+                    // If it cannot enter now, it looks again soon.
+                    agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
+                    return enter(socket, structure, role, agreed);
+                }
+                Err(why) => why,
             }
-            Err(why) => why,
-        },
-        // A proof ends by itself.
-        _ if agreed.proof.is_some() => return Ok(Some(Negotiation::Agreed(agreed))),
+        }
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
         }
         _ => check_entering(socket, &agreed).err().unwrap_or(Reason::PeerNative),
     };
-    end_proof(socket, &agreed);
     agreed.end();
     Err(why)
-}
-
-fn end_proof(socket: &Socket, agreed: &Agreed) {
-    if let Some(proof) = &agreed.proof {
-        apart::over(socket.anchor(), proof);
-    }
 }
 
 /// Why the connection has to stay on TCP after all, if it does.

@@ -165,15 +165,8 @@ fn listen(folder: &UserFolder, entry: PeerEntry) -> Result<(Fd, OfferName)> {
     }
 }
 
-/// What a connector knows of the process that it offered a session to.
-pub(super) struct FoundPeer {
-    pub(super) peer: Relation,
-    /// No address tells that its connection is this one.
-    pub(super) is_apart: bool,
-}
-
 /// Offers a session, by what is passed of it, to the process that has the acceptor's end of the connection of `socket`. Says
-/// what is known of it.
+/// what is known of it. `session` learns whether no address tells that its connection is this one.
 ///
 /// # Errors
 /// [`Reason::PeerNative`] if no process says that it has it, [`Reason::OtherUser`] if we must not share memory with it,
@@ -182,8 +175,8 @@ pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,
     names: Names,
-    session: impl FnOnce() -> std::result::Result<[Fd; 3], Reason>,
-) -> std::result::Result<FoundPeer, Reason> {
+    session: impl FnOnce(bool) -> std::result::Result<[Fd; 3], Reason>,
+) -> std::result::Result<Relation, Reason> {
     let (folder, lead) = find(socket, names).ok_or(Reason::PeerNative)?;
     let fd = packet::deaf_socket().map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
@@ -211,11 +204,10 @@ pub(super) fn offer(
         };
         let cookie = net::cookie(socket).map_err(|_| Reason::Unproven)?;
         let cookie = NonZeroU64::new(cookie).filter(|_| !is_apart);
-        let sent = packet::send_passing(fd, &encode(&lead.name, cookie), &session()?);
+        let sent = packet::send_passing(fd, &encode(&lead.name, cookie), &session(is_apart)?);
         sent.map_err(|_| Reason::PeerNative)?;
         let peer = Relation::to(pid, uid);
-        let peer = if is_apart { peer.seen_apart() } else { peer };
-        Ok(FoundPeer { peer, is_apart })
+        Ok(if is_apart { peer.seen_apart() } else { peer })
     })();
     file::close(fd);
     handed

@@ -10,6 +10,7 @@ mod alone;
 mod connection_end;
 pub(in crate::switch) mod holder_count;
 mod kernel_registration;
+pub(in crate::switch) mod known_segment;
 pub(in crate::switch) mod lane;
 mod left_behind;
 pub(in crate::switch) mod names;
@@ -32,6 +33,7 @@ use crate::registry::{self, Registry, Slot as Statistics};
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::holder_count::HolderCount;
 use crate::switch::socket::kernel_registration::KernelRegistration;
+use crate::switch::socket::known_segment::KnownSegment;
 use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::set::Watch;
 use crate::switch::socket::structure::{Guarded, Structure};
@@ -92,8 +94,8 @@ pub struct Socket {
     link: AtomicPtr<Link>,
     /// Set and place of the newest registration: a hint, checked under the set's lock.
     pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
-    /// The time stamp of its first segment (ms); zero: not known. See `setup::first_segment`.
-    pub(in crate::switch) first_stamp: AtomicU32,
+    /// What it knows of its connection's first segment.
+    pub(in crate::switch) first_segment: KnownSegment,
     /// Its registration in a kernel's set, while no thread had to know more.
     pub(crate) kernel_registration: KernelRegistration,
     /// Changed and read under the structure lock.
@@ -138,7 +140,7 @@ impl Socket {
             watch_count: AtomicU32::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
-            first_stamp: AtomicU32::new(0),
+            first_segment: KnownSegment::none(),
             kernel_registration: KernelRegistration::new(),
             is_looked_at: AtomicBool::new(false),
             negotiates: AtomicBool::new(false),

@@ -2,8 +2,8 @@
 //! [`setup`](crate::switch::setup) decides that.
 
 use crate::fabric::{Link, Meeting};
+use crate::proof::Proof;
 use crate::provider::shm::Segment;
-use crate::session::Proof;
 use crate::switch::policy::Relation;
 use crate::switch::socket::names::Names;
 use crate::switch::socket::tuple::Tuple;

@@ -45,7 +45,7 @@ impl Socket {
         socket.kernel_registration.begin_anew();
         socket.is_looked_at.store(false, Ordering::Relaxed);
         socket.negotiates.store(false, Ordering::Relaxed);
-        socket.first_stamp.store(0, Ordering::Relaxed);
+        socket.first_segment.begin_anew();
         socket.set_reason(Reason::NotConnected);
         socket.phase.store(phase::FRESH, Ordering::Relaxed);
         // A look-up that lost its race may have it pinned as well.

@@ -113,12 +113,6 @@ impl Traffic {
         self.due.store(self.calls.load(Relaxed).wrapping_add(calls), Relaxed);
     }
 
-    /// True if the next transfer is due for a look.
-    #[inline]
-    pub(in crate::switch) fn is_due_next(&self) -> bool {
-        self.due.load(Relaxed).wrapping_sub(self.calls.load(Relaxed)) as i32 <= 1
-    }
-
     /// A look that was due.
     pub(in crate::switch) fn look(&self) -> Look {
         let missing = ENOUGH.load(Relaxed).saturating_sub(self.calls.load(Relaxed));

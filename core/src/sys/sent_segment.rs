@@ -1,0 +1,185 @@
+//! Sends bytes of the program's over TCP, and has the kernel show the segment that carries them. Its header has numbers
+//! that only processes know that have one of the connection's two ends.
+//!
+//! One control message with the bytes asks for the time at which the kernel hands the segment on. The kernel then puts
+//! the segment's first bytes on the socket's error queue, in the same call. Nothing about the socket changes, and the
+//! segment is as it would be. Until the segment is acknowledged, the kernel shows it again whenever it sends it again.
+//! While something is on the error queue the socket is ready (POLLERR). So the caller [takes it off](forget) later, too.
+
+use super::headers::Headers;
+use super::net::{self, information};
+use super::{actions, call, file, Errno, Fd, Result};
+
+/// Where tcp_info has the size of a segment, and the peer's window (Linux 5.4).
+const SEGMENT_SIZE: usize = 16;
+const WINDOW: usize = 228;
+const WORDS: usize = WINDOW.div_ceil(8);
+
+/// What a segment showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShownSegment {
+    /// The sequence number of the first byte that this end sent.
+    pub(crate) own: u32,
+    /// The same of the peer. `None` where something came meanwhile.
+    pub(crate) peers: Option<u32>,
+    /// Bytes sent until now.
+    pub(crate) position: u64,
+}
+
+/// Bytes of one segment that goes at once: nothing is under way, and the peer has room. `None` if there is no saying, or
+/// if the program uses the error queue, or hears of it by a signal.
+pub(crate) fn goes_at_once(fd: Fd) -> Option<usize> {
+    const IP_RECVERR: i32 = 11;
+    const IPV6_RECVERR: i32 = 25;
+    let words = information::<WORDS>(fd)?;
+    let part = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
+    let is_quiet = net::is_established(fd) && all_acknowledged(&words);
+    let is_unset = |level, name| !net::option(fd, level, name).is_ok_and(|value| value != 0);
+    let is_plain = [
+        (libc::IPPROTO_TCP, libc::TCP_CORK),
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+        (libc::IPPROTO_IP, IP_RECVERR),
+        (libc::IPPROTO_IPV6, IPV6_RECVERR),
+    ];
+    let may = is_quiet && is_plain.into_iter().all(|(level, name)| is_unset(level, name));
+    let is_silent = file::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC == 0);
+    let room = part(SEGMENT_SIZE).min(part(WINDOW)) as usize;
+    Some(room).filter(|room| may && is_silent && *room > 0)
+}
+
+fn all_acknowledged(words: &[u64; WORDS]) -> bool {
+    // The low half of word 3 counts segments under way, and that of word 18 bytes that are not sent yet.
+    words[3] as u32 == 0 && words[18] as u32 == 0
+}
+
+/// Sends bytes that [go at once](goes_at_once), without waiting. What the segment showed, if it did.
+///
+/// # Errors
+/// As send. Never raises SIGPIPE.
+pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<(usize, Option<ShownSegment>)> {
+    const CONTROL: usize = 3;
+    // A control message: its length, level and type, then one word.
+    let mut control = [0u64; CONTROL];
+    // SAFETY: CMSG_LEN only computes.
+    control[0] = unsafe { libc::CMSG_LEN(size_of::<u32>() as u32) }.into();
+    control[1] = libc::SOL_SOCKET as u64 | (libc::SO_TIMESTAMPING as u64) << 32;
+    control[2] = libc::SOF_TIMESTAMPING_TX_SCHED.into();
+    let mut message = net::message_of(pieces);
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let came = net::bytes_received(fd);
+    let sent = actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags))?;
+    Ok((sent, show(fd, came)))
+}
+
+/// Reads the segment, before which so many bytes had come.
+fn show(fd: Fd, came: Option<u64>) -> Option<ShownSegment> {
+    const ETHERNET: usize = 14;
+    // The largest headers.
+    let mut bytes = [0u8; ETHERNET + 60 + 60];
+    let length = take(fd, &mut bytes).ok()?;
+    let headers = Headers::of(bytes.get(ETHERNET..length)?)?;
+    let position = net::bytes_written(fd)?;
+    let behind = headers.sequence.wrapping_add(headers.length?);
+    let peers = came.filter(|_| came == net::bytes_received(fd));
+    Some(ShownSegment {
+        own: behind.wrapping_sub(position as u32),
+        peers: peers.map(|came| headers.acknowledged.wrapping_sub(came as u32)),
+        position,
+    })
+}
+
+/// Takes something off the error queue.
+fn take(fd: Fd, bytes: &mut [u8]) -> Result<usize> {
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let message = net::message_of(std::slice::from_mut(&mut piece));
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    call!(recvmsg, fd, &message as *const _ as usize, flags)
+}
+
+/// Takes off the error queue what came there of a segment that was sent again. False once all up to `position` is
+/// acknowledged, after which nothing more comes.
+pub(crate) fn forget(fd: Fd, position: u64) -> bool {
+    // Asked first: what comes there later is taken off later.
+    let words = information::<WORDS>(fd);
+    while !matches!(take(fd, &mut []), Err(Errno(_))) {}
+    // Word 15 counts acknowledged bytes, and of a connector the first segment as one.
+    words.is_some_and(|words| !all_acknowledged(&words) && words[15] <= position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::syn;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    fn send_shown(from: &TcpStream, bytes: &[u8]) -> Option<ShownSegment> {
+        let fd = from.as_raw_fd();
+        assert!(goes_at_once(fd).unwrap() >= bytes.len());
+        let piece =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let (sent, shown) = send(fd, &[piece]).unwrap();
+        assert_eq!(sent, bytes.len());
+        shown
+    }
+
+    #[test]
+    fn both_ends_know_the_first_byte_and_the_bytes_arrive() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            syn::keep(listener.as_raw_fd());
+            let mut connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut accepted, _) = listener.accept().unwrap();
+            let first_byte = syn::kept(accepted.as_raw_fd()).unwrap().first_byte;
+            let shown = send_shown(&connector, b"request").unwrap();
+            assert_eq!((shown.own, shown.position), (first_byte, 7));
+            let mut bytes = [0; 7];
+            accepted.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"request");
+            accepted.write_all(b"answer").unwrap();
+            connector.read_exact(&mut bytes[..6]).unwrap();
+            let shown = send_shown(&connector, b"another").unwrap();
+            assert_eq!((shown.own, shown.position), (first_byte, 14));
+            accepted.read_exact(&mut bytes).unwrap();
+            let back = send_shown(&accepted, b"answer").unwrap();
+            assert_eq!((back.peers, Some(back.own)), (Some(first_byte), shown.peers));
+            connector.read_exact(&mut bytes[..6]).unwrap();
+            // The connector acknowledges with what it sends.
+            connector.write_all(b"the end").unwrap();
+            accepted.read_exact(&mut bytes).unwrap();
+            accepted.write_all(b"answer").unwrap();
+            connector.read_exact(&mut bytes[..6]).unwrap();
+            for (end, position) in [(&connector, 14), (&accepted, 6)] {
+                assert!(!forget(end.as_raw_fd(), position));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_where_the_program_uses_the_queue_or_bytes_are_under_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fd = connector.as_raw_fd();
+        assert!(goes_at_once(fd).is_some());
+        for (level, name) in [
+            (libc::IPPROTO_TCP, libc::TCP_CORK),
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+            (libc::IPPROTO_IP, libc::IP_RECVERR),
+        ] {
+            net::set_option(fd, level, name, &1i32).unwrap();
+            assert_eq!(goes_at_once(fd), None, "{name}");
+            net::set_option(fd, level, name, &0i32).unwrap();
+        }
+        assert!(goes_at_once(fd).is_some());
+        connector.set_nonblocking(true).unwrap();
+        while connector.write(&[0; 1 << 16]).is_ok() {}
+        assert_eq!(goes_at_once(fd), None, "there is no room");
+        let alone = net::socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
+        assert_eq!(goes_at_once(alone), None);
+        file::close(alone);
+    }
+}
