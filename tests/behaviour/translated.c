@@ -3,9 +3,22 @@
 #include "bt.h"
 #include <net/if.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <sys/syscall.h>
 
 enum { ROUNDS = 600, SERVER = 8080, PUBLISHED = 80, LIKE = 5000, HIDDEN = 6000 };
+
+/* False where there is no nft, or it refuses the rules. */
+__attribute__((format(printf, 1, 2))) static bool nft(const char *rules, ...) {
+  /* It takes all of its input, also where there is no nft. */
+  FILE *to = popen("LD_PRELOAD= nft -f - 2>/dev/null || { cat >/dev/null; false; }", "w");
+  CHECK(to);
+  va_list words;
+  va_start(words, rules);
+  vfprintf(to, rules, words);
+  va_end(words);
+  return pclose(to) == 0;
+}
 
 /* A namespace with a loopback device and these rules, of which %s stands for the family. */
 static void live_behind(enum family family, const char *chain, const char *rule) {
@@ -15,11 +28,8 @@ static void live_behind(enum family family, const char *chain, const char *rule)
   int fd = SYS(socket(AF_INET, SOCK_DGRAM, 0));
   SYS(ioctl(fd, SIOCSIFFLAGS, &lo));
   SYS(close(fd));
-  /* It takes all of its input, also where there is no nft. */
-  FILE *nft = popen("LD_PRELOAD= nft -f - 2>/dev/null || { cat >/dev/null; false; }", "w");
-  CHECK(nft);
-  fprintf(nft, "table %s t {\n chain c {\n  type nat hook %s;\n  %s\n }\n}\n", family == V4 ? "ip" : "ip6", chain, rule);
-  if (pclose(nft) != 0) bt_skip("no nft, or no address translation in the kernel");
+  bool translates = nft("table %s t {\n chain c {\n  type nat hook %s;\n  %s\n }\n}\n", family == V4 ? "ip" : "ip6", chain, rule);
+  if (!translates) bt_skip("no nft, or no address translation in the kernel");
 }
 
 static union address at(enum family family, int port) {
@@ -141,4 +151,33 @@ SAN_CASE(beside_a_redirected_port) {
 SAN_CASE(beside_a_redirected_port_ipv6) {
   live_behind(V6, "output priority -100", "tcp dport 80 redirect to :8080");
   echo(V6, SERVER, 20 * ROUNDS);
+}
+
+/* The network loses the first segment, which the kernel sends again. To wait for the answer is to sleep all the same. */
+CASE(a_lost_first_segment_is_waited_for) {
+  enum { FEW = 10, PAUSE_MS = 700 };
+  live_behind(V4, "output priority -100", "tcp dport 80 redirect to :8080");
+  union address where = at(V4, SERVER);
+  int listener = listen_at(&where), fd = dial(&where);
+  int server = SYS(accept(listener, NULL, NULL));
+  CHECK(nft("table ip lost {\n chain c {\n  type filter hook input priority 0; policy drop;\n }\n}\n"));
+  put(fd, "request");
+  int woken = 0;
+  struct pollfd one = {fd, POLLIN, 0};
+  for (int64_t end = now_ms() + PAUSE_MS, left = PAUSE_MS; left > 0; left = end - now_ms()) {
+    if (SYS(poll(&one, 1, (int)left)) == 0) continue;
+    ERR(recv(fd, &(char){0}, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK(woken++ < FEW);
+  }
+  CHECK(nft("delete table ip lost\n"));
+  get(server, "request"), put(server, "answer");
+  while (SYS(poll(&one, 1, HANG_MS)) > 0 && !(one.revents & POLLIN)) {
+    ERR(recv(fd, &(char){0}, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK(woken++ < FEW);
+  }
+  get(fd, "answer");
+  EQ(SYS(poll(&one, 1, 0)), 0);
+  int error = get_option(fd, SOL_SOCKET, SO_ERROR);
+  EQ(error, 0);
+  SYS(close(server)), SYS(close(fd)), SYS(close(listener));
 }

@@ -122,7 +122,7 @@ fn received(pinned: Option<Pinned>, got: ssize_t) -> ssize_t {
 /// As [`received`].
 #[inline]
 pub(super) fn after(socket: &Pinned, got: ssize_t) -> ssize_t {
-    setup::received(socket);
+    setup::forget_shown(socket);
     got
 }
 

@@ -83,6 +83,9 @@ pub fn answer(fd: Fd, level: i32, name: i32) -> Option<Answer> {
 
 /// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
 fn error(fd: Fd) -> Option<i32> {
+    if let Some(socket) = table::connected(fd) {
+        setup::forget_shown(&socket);
+    }
     let socket = table::san(fd)?;
     ends::look(&socket, &socket.stream()?);
     broken_by(&socket).map(|_| take_error(&socket).map_or(0, |e| e.0))

@@ -7,7 +7,7 @@
 //!
 //! Between hosts the same happens, but the ends look for each other over RDMA (`elsewhere`). This room may call what is
 //! known of sockets, streams and the anchor. It moves no bytes and knows nothing of transfers. Others call `advance`
-//! before each transfer, `send_shown` for a send, `received` after a receive, and `end` or `stay_on_tcp` for what must not move.
+//! before each transfer, `send_shown` for a send, `forget_shown` after a receive, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
 mod acceptor;
@@ -98,9 +98,10 @@ pub fn send_shown(socket: &Socket, from: &Buffers, flags: i32, all: bool) -> Opt
     }
 }
 
-/// The step after a receive over TCP. The caller still has the pin of the step before it.
+/// The step after a receive over TCP, and before the program asks for an error: takes away what the kernel may have shown
+/// again of a segment. The caller has a pin.
 #[inline]
-pub fn received(socket: &Socket) {
+pub fn forget_shown(socket: &Socket) {
     if socket.first_segment.is_shown() {
         first_segment::look_again(socket);
     }

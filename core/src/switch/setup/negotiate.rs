@@ -16,6 +16,7 @@ use super::apart::{self, Shown};
 use super::connector;
 use super::elsewhere;
 use super::enter::enter;
+use super::first_segment;
 use super::leaving::check_leaving;
 use super::offer_socket::OFFER_SOCKET;
 use super::pace;
@@ -332,7 +333,9 @@ fn follow(
 
 /// Why the connection has to stay on TCP after all, if it does.
 fn check_entering(socket: &Socket, agreed: &Agreed) -> Result<(), Reason> {
-    if !net::is_established(socket.anchor()) {
+    first_segment::look_again(socket);
+    // On the SAN something on the error queue would be the connection's end.
+    if !net::is_established(socket.anchor()) || socket.first_segment.is_shown() {
         return Err(Reason::Quiet);
     }
     if agreed.link.is_some() {
