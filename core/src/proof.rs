@@ -1,8 +1,11 @@
-//! The proof that two processes have the two ends of one TCP connection, where no address tells. Both know a number that
-//! the kernel shows to nobody else: the sequence number of the first byte that the connector sends.
+//! The proof that two processes have the two ends of one TCP connection, where no address tells. Both know numbers that
+//! the kernel shows to nobody else: the sequence numbers of the first bytes of both directions, or of one.
 //!
-//! Whoever does not know the number has one guess out of four thousand million. So neither end says anything by which
-//! another process could try numbers out by itself: a password-authenticated key exchange (SPAKE2) sees to that. One end
+//! They are few enough to be tried out. So neither end says anything by which another process could try them out by
+//! itself: a password-authenticated key exchange (SPAKE2) sees to that. Whoever does not know them has one guess for each
+//! exchange, and the callers allow few of these. A number is the clock, in steps of 64 ns, and a secret of the kernel's for
+//! these two addresses and ports. So a process that had a connection of the same four before, and sees when this one is
+//! made, has to guess among some hundreds or thousands. That is why there are two between hosts. One end
 //! *opens*, the other *answers*, and the first one *concludes*. The answer shows that its sender knows the number, and
 //! the conclusion shows it too. Both name what lies between the two ends, as each of them sees it. So a process that
 //! passes on what both say has nothing of it, if it can not be at both places at once.
@@ -12,6 +15,15 @@
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use spake2::{Ed25519Group, Identity, Password, Spake2};
+
+/// What both ends know: the sequence numbers of the first bytes of both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstNumbers {
+    /// Of what the connector sends.
+    pub(crate) connectors: u32,
+    /// Of what the acceptor sends, if that is part of the proof.
+    pub(crate) acceptors: Option<u32>,
+}
 
 /// Bytes in which an end opens, answers, and concludes. InfiniBand leaves room for so few in its requests.
 pub(crate) const OPENING: usize = 32;
@@ -58,16 +70,19 @@ fn shown_by(end: End, key: &[u8], between: &[u8]) -> Option<Hmac<Sha256>> {
     Some(shown)
 }
 
-fn parties(number: u32) -> (Password, Identity, Identity) {
-    (Password::new(number.to_le_bytes()), Identity::new(b"opens"), Identity::new(b"answers"))
+fn parties(numbers: FirstNumbers) -> (Password, Identity, Identity) {
+    let bytes = |number: u32| number.to_le_bytes();
+    let mut all = bytes(numbers.connectors).to_vec();
+    all.extend(numbers.acceptors.into_iter().flat_map(bytes));
+    (Password::new(all), Identity::new(b"opens"), Identity::new(b"answers"))
 }
 
 /// The end that opened, until the other one has answered.
 pub(crate) struct Opened(Exchange);
 
 /// Opens: what this end says.
-pub(crate) fn open(number: u32, chance: Chance) -> (Opened, Opening) {
-    let (password, opens, answers) = parties(number);
+pub(crate) fn open(numbers: FirstNumbers, chance: Chance) -> (Opened, Opening) {
+    let (password, opens, answers) = parties(numbers);
     let (state, said) =
         Exchange::start_a_with_rng(&password, &opens, &answers, Given::from(chance));
     (Opened(state), without_side(&said))
@@ -89,12 +104,12 @@ pub(crate) struct Answered(Hmac<Sha256>);
 
 /// Answers an end that opened: what this end says. `None` if that end said nothing that makes sense.
 pub(crate) fn answer(
-    number: u32,
+    numbers: FirstNumbers,
     opened: &Opening,
     between: &[u8],
     chance: Chance,
 ) -> Option<(Answered, ProofAnswer)> {
-    let (password, opens, answers) = parties(number);
+    let (password, opens, answers) = parties(numbers);
     let (state, said) =
         Exchange::start_b_with_rng(&password, &opens, &answers, Given::from(chance));
     let key = state.finish(&[b"A", opened.as_slice()].concat()).ok()?;
@@ -168,12 +183,14 @@ impl rand_core::RngCore for Given {
 mod tests {
     use super::*;
 
+    const SEVEN: FirstNumbers = FirstNumbers { connectors: 7, acceptors: None };
+
     fn chance() -> Chance {
         std::array::from_fn(|_| crate::sys::process::random()[0])
     }
 
     /// Whether each end is convinced: the one that opened, and the one that answered.
-    fn meet(numbers: [u32; 2], between: [&[u8]; 2]) -> (bool, bool) {
+    fn meet(numbers: [FirstNumbers; 2], between: [&[u8]; 2]) -> (bool, bool) {
         let (opened, word) = open(numbers[0], chance());
         let (answered, answer) = answer(numbers[1], &word, between[1], chance()).unwrap();
         match opened.conclude(&answer, between[0]) {
@@ -184,27 +201,36 @@ mod tests {
 
     #[test]
     fn ends_of_one_connection_convince_each_other() {
-        assert_eq!(meet([7, 7], [b"a", b"a"]), (true, true));
-        assert_eq!(meet([u32::MAX, u32::MAX], [b"", b""]), (true, true));
+        for acceptors in [None, Some(0), Some(u32::MAX)] {
+            let both = FirstNumbers { acceptors, ..SEVEN };
+            assert_eq!(meet([both, both], [b"a", b"a"]), (true, true));
+        }
     }
 
     #[test]
     fn another_number_and_another_place_convince_nobody() {
-        assert_eq!(meet([7, 8], [b"a", b"a"]), (false, false));
-        assert_eq!(meet([7, 7], [b"a", b"b"]), (false, false));
+        for other in [
+            FirstNumbers { connectors: 8, ..SEVEN },
+            FirstNumbers { acceptors: Some(0), ..SEVEN },
+            FirstNumbers { connectors: 8, acceptors: Some(7) },
+        ] {
+            assert_eq!(meet([SEVEN, other], [b"a", b"a"]), (false, false));
+        }
+        assert_eq!(meet([SEVEN, SEVEN], [b"a", b"b"]), (false, false));
     }
 
     #[test]
     fn nothing_that_was_said_serves_again() {
-        let (opened, word) = open(7, chance());
-        let (answered, first) = answer(7, &word, b"", chance()).unwrap();
+        let (opened, word) = open(SEVEN, chance());
+        let (answered, first) = answer(SEVEN, &word, b"", chance()).unwrap();
         assert_eq!(opened.conclude(&[0; ANSWER], b""), None, "nonsense");
         assert!(!answered.accepts(first[OPENING..].try_into().unwrap()), "its own word");
-        let (again, _) = open(7, chance());
+        let (again, _) = open(SEVEN, chance());
         assert_eq!(again.conclude(&first, b""), None, "an answer to another opening");
-        let (answered, _) = answer(7, &word, b"", chance()).unwrap();
+        let (answered, _) = answer(SEVEN, &word, b"", chance()).unwrap();
         assert!(!answered.accepts(&[0; CONCLUSION]));
-        let points = (0..=u8::MAX).map(|byte| answer(7, &[byte; OPENING], b"", chance()).is_some());
+        let points =
+            (0..=u8::MAX).map(|byte| answer(SEVEN, &[byte; OPENING], b"", chance()).is_some());
         let senseless = points.filter(|made| !made).count();
         assert!(senseless > 64, "half of all words are no points: {senseless}");
     }

@@ -18,12 +18,25 @@ pub(super) type Cookie = [u64; 2];
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// At a connector's own number (`meeting`): the connection that it has with
-    /// an acceptor of that port. What the acceptor says to open the proof.
-    Approach(u16, Opening),
+    /// At a connector's own number (`meeting`).
+    Approach(Approaching),
     /// At a process's own listener (`sharing::invitations`): what has that cookie.
     Invited(Cookie),
 }
+
+/// What an acceptor's end says when it approaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Approaching {
+    /// The port of its address, which is not zero.
+    pub(super) port: u16,
+    /// The proof is by both numbers ([`FirstNumbers`](crate::proof::FirstNumbers)).
+    pub(super) by_both: bool,
+    /// Opens the proof.
+    pub(super) opening: Opening,
+}
+
+/// In the word of the message buffers: see [`Approaching::by_both`].
+const BY_BOTH: u32 = 1 << 31;
 
 /// A cookie that no process had before.
 pub(super) fn cookie() -> Cookie {
@@ -31,11 +44,11 @@ pub(super) fn cookie() -> Cookie {
     [a, b | 1]
 }
 
-fn encode_with(geometry: &Geometry, port: u16, rest: [u8; OPENING]) -> Vec<u8> {
+fn encode_with(geometry: &Geometry, port: u16, mark: u32, rest: [u8; OPENING]) -> Vec<u8> {
     let mut data = MAGIC.to_vec();
     data.extend_from_slice(&frame::VERSION.to_le_bytes());
     data.extend_from_slice(&port.to_le_bytes());
-    for word in [geometry.buffers, geometry.message_size, geometry.send_buffer] {
+    for word in [geometry.buffers | mark, geometry.message_size, geometry.send_buffer] {
         data.extend_from_slice(&word.to_le_bytes());
     }
     data.extend_from_slice(&rest);
@@ -47,12 +60,12 @@ pub(super) fn encode_invited(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
     let mut rest = [0; OPENING];
     rest[..8].copy_from_slice(&cookie[0].to_le_bytes());
     rest[8..16].copy_from_slice(&cookie[1].to_le_bytes());
-    encode_with(geometry, 0, rest)
+    encode_with(geometry, 0, 0, rest)
 }
 
-/// The request of an end that approaches the connector of a connection whose acceptor has that port. It opens the proof.
-pub(super) fn encode_approach(geometry: &Geometry, port: u16, opening: Opening) -> Vec<u8> {
-    encode_with(geometry, port, opening)
+/// The request of an end that approaches.
+pub(super) fn encode_approach(geometry: &Geometry, said: Approaching) -> Vec<u8> {
+    encode_with(geometry, said.port, if said.by_both { BY_BOTH } else { 0 }, said.opening)
 }
 
 /// A request's meaning; `None` if it is not one of ours. (Some fabrics pad it.)
@@ -66,7 +79,7 @@ pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Purpose)> {
     }
     let (message_size, send_buffer) = (word(8)?, word(12)?);
     let geometry = Geometry {
-        buffers: word(4)?,
+        buffers: word(4)? & !BY_BOTH,
         message_size,
         send_buffer,
         largest_message: message_size,
@@ -74,8 +87,13 @@ pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Purpose)> {
     };
     let geometry = geometry.check().ok()?;
     let purpose = match half(2)? {
-        0 => Purpose::Invited([long(16)?, long(24)?]),
-        port => Purpose::Approach(port, rest.get(16..16 + OPENING)?.try_into().ok()?),
+        0 if word(4)? & BY_BOTH == 0 => Purpose::Invited([long(16)?, long(24)?]),
+        0 => return None,
+        port => Purpose::Approach(Approaching {
+            port,
+            by_both: word(4)? & BY_BOTH != 0,
+            opening: rest.get(16..16 + OPENING)?.try_into().ok()?,
+        }),
     };
     (geometry_of(geometry) == geometry).then_some((geometry, purpose))
 }
@@ -120,7 +138,7 @@ pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
 pub(super) fn fuzz(data: &[u8]) {
     let Some((geometry, purpose)) = decode(data) else { return };
     let again = match purpose {
-        Purpose::Approach(port, opening) => encode_approach(&geometry, port, opening),
+        Purpose::Approach(said) => encode_approach(&geometry, said),
         Purpose::Invited(cookie) => encode_invited(&geometry, cookie),
     };
     assert_eq!(decode(&again), Some((geometry, purpose)));
@@ -143,10 +161,13 @@ mod tests {
             largest_send_buffer: 1 << 16,
         };
         let own = cookie();
-        let (port, opening) = (65535, std::array::from_fn(|i| i as u8));
-        let data = encode_approach(&geometry, port, opening);
-        assert!(data.len() <= INFINIBAND);
-        assert_eq!(decode(&data), Some((geometry, Purpose::Approach(port, opening))));
+        for by_both in [false, true] {
+            let opening = std::array::from_fn(|i| i as u8);
+            let said = Approaching { port: 65535, by_both, opening };
+            let data = encode_approach(&geometry, said);
+            assert!(data.len() <= INFINIBAND);
+            assert_eq!(decode(&data), Some((geometry, Purpose::Approach(said))));
+        }
         let answer = std::array::from_fn(|i| i as u8);
         let data = encode_answer(&answer);
         assert!(data.len() <= INFINIBAND);

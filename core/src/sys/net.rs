@@ -235,8 +235,8 @@ fn original_destination(fd: Fd, is_ipv4: bool) -> Result<Option<SocketAddr>> {
 }
 
 /// Whether the kernel may track connections, and so translate their addresses, as any TCP socket can tell.
-pub(crate) fn may_track_connections(fd: Fd, is_ipv4: bool) -> bool {
-    !matches!(original_destination(fd, is_ipv4), Err(Errno(libc::ENOPROTOOPT)))
+pub(crate) fn may_track_connections(fd: Fd) -> bool {
+    !matches!(original_destination(fd, true), Err(Errno(libc::ENOPROTOOPT)))
 }
 
 /// A number of the network namespace that new sockets of this thread are in. Not the [`namespace`] cookie.

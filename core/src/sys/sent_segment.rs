@@ -8,10 +8,13 @@
 
 use super::headers::Headers;
 use super::net::{self, information};
-use super::{actions, call, file, Errno, Fd, Result};
+use super::{actions, call, file, Fd, Result};
 
-/// Where tcp_info has the size of a segment, and the peer's window (Linux 5.4).
+/// Where tcp_info has the size of a segment, segments that are under way and that may be, and the peer's window (Linux
+/// 5.4).
 const SEGMENT_SIZE: usize = 16;
+const UNDER_WAY: usize = 24;
+const CONGESTION_WINDOW: usize = 80;
 const WINDOW: usize = 228;
 const WORDS: usize = WINDOW.div_ceil(8);
 
@@ -22,30 +25,39 @@ pub(crate) struct ShownSegment {
     pub(crate) own: u32,
     /// The same of the peer. `None` where something came meanwhile.
     pub(crate) peers: Option<u32>,
-    /// Bytes sent until now.
-    pub(crate) position: u64,
 }
 
-/// Bytes of one segment that goes at once: nothing is under way, and the peer has room. `None` if there is no saying, or
-/// if the program uses the error queue, or hears of it by a signal.
+/// What became of a send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentShown {
+    /// Bytes sent.
+    pub(crate) sent: usize,
+    /// What their segment showed, if it did.
+    pub(crate) shown: Option<ShownSegment>,
+    /// Until so many bytes are acknowledged the kernel may show it again.
+    pub(crate) until: u64,
+}
+
+/// Bytes of one segment that goes at once: nothing waits before it, and the peer has room. `None` if there is no saying,
+/// or if the program uses the error queue, or hears of it by a signal.
 pub(crate) fn goes_at_once(fd: Fd) -> Option<usize> {
-    const IP_RECVERR: i32 = 11;
-    const IPV6_RECVERR: i32 = 25;
     let words = information::<WORDS>(fd)?;
     let part = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
-    let is_quiet = net::is_established(fd) && all_acknowledged(&words);
-    let is_unset = |level, name| !net::option(fd, level, name).is_ok_and(|value| value != 0);
-    let is_plain = [
-        (libc::IPPROTO_TCP, libc::TCP_CORK),
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
-        (libc::IPPROTO_IP, IP_RECVERR),
-        (libc::IPPROTO_IPV6, IPV6_RECVERR),
-    ];
-    let may = is_quiet && is_plain.into_iter().all(|(level, name)| is_unset(level, name));
+    let is_ready = net::is_established(fd)
+        && (all_acknowledged(&words) || {
+            // With other segments under way it goes at once if the program has asked for that.
+            let is_eager =
+                net::option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_ok_and(|on| on != 0);
+            is_eager && words[18] as u32 == 0 && part(UNDER_WAY) < part(CONGESTION_WINDOW) / 2
+        });
     let is_silent = file::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC == 0);
-    let room = part(SEGMENT_SIZE).min(part(WINDOW)) as usize;
-    Some(room).filter(|room| may && is_silent && *room > 0)
+    let gathers = net::option(fd, libc::IPPROTO_TCP, libc::TCP_CORK) != Ok(0);
+    // Word 25 counts bytes sent, word 26 those sent again, and word 15 what is acknowledged.
+    let under_way = words[25].saturating_sub(words[26]).saturating_sub(words[15]);
+    let window = u64::from(part(WINDOW)).saturating_sub(under_way);
+    let room = u64::from(part(SEGMENT_SIZE)).min(window) as usize;
+    let may = is_ready && is_silent && !gathers && !is_queue_the_programs(fd);
+    Some(room).filter(|room| may && *room > 0)
 }
 
 fn all_acknowledged(words: &[u64; WORDS]) -> bool {
@@ -53,11 +65,25 @@ fn all_acknowledged(words: &[u64; WORDS]) -> bool {
     words[3] as u32 == 0 && words[18] as u32 == 0
 }
 
-/// Sends bytes that [go at once](goes_at_once), without waiting. What the segment showed, if it did.
+/// True if the program reads the error queue, as far as its options tell.
+fn is_queue_the_programs(fd: Fd) -> bool {
+    const IP_RECVERR: i32 = 11;
+    const IPV6_RECVERR: i32 = 25;
+    let is_set = |(level, name)| net::option(fd, level, name).is_ok_and(|value| value != 0);
+    let all = [
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+        (libc::IPPROTO_IP, IP_RECVERR),
+        (libc::IPPROTO_IPV6, IPV6_RECVERR),
+    ];
+    all.into_iter().any(is_set)
+}
+
+/// Sends bytes that [go at once](goes_at_once), without waiting.
 ///
 /// # Errors
 /// As send. Never raises SIGPIPE.
-pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<(usize, Option<ShownSegment>)> {
+pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
     const CONTROL: usize = 3;
     // A control message: its length, level and type, then one word.
     let mut control = [0u64; CONTROL];
@@ -69,26 +95,37 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<(usize, Option<Show
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    let came = net::bytes_received(fd);
+    let counts = || Some((net::bytes_written(fd)?, net::bytes_received(fd)?));
+    let before = counts();
     let sent = actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags))?;
-    Ok((sent, show(fd, came)))
+    let headers = show(fd, sent);
+    let shown = before.zip(counts()).zip(headers).and_then(|((before, after), headers)| {
+        let ((written, came), (sequence, acknowledged)) = (before, headers);
+        // What another thread sends meanwhile makes the number unknown.
+        (after.0 == written + sent as u64).then(|| ShownSegment {
+            own: sequence.wrapping_sub(written as u32),
+            peers: (after.1 == came).then(|| acknowledged.wrapping_sub(came as u32)),
+        })
+    });
+    let until = before.map_or(u64::MAX, |(written, _)| written + sent as u64);
+    Ok(SentShown { sent, shown, until })
 }
 
-/// Reads the segment, before which so many bytes had come.
-fn show(fd: Fd, came: Option<u64>) -> Option<ShownSegment> {
-    const ETHERNET: usize = 14;
+/// Takes everything off the error queue. The sequence number of the segment of so many bytes, and of what it
+/// acknowledges, if that was there. Devices on top of one another show a segment once each.
+fn show(fd: Fd, sent: usize) -> Option<(u32, u32)> {
+    /// Bytes in front of IP's header: mostly Ethernet's, without or with a VLAN's. Tunnels have none, and IPoIB has its own.
+    const LINKS: [usize; 5] = [14, 18, 0, 24, 4];
+    let mut found = None;
     // The largest headers.
-    let mut bytes = [0u8; ETHERNET + 60 + 60];
-    let length = take(fd, &mut bytes).ok()?;
-    let headers = Headers::of(bytes.get(ETHERNET..length)?)?;
-    let position = net::bytes_written(fd)?;
-    let behind = headers.sequence.wrapping_add(headers.length?);
-    let peers = came.filter(|_| came == net::bytes_received(fd));
-    Some(ShownSegment {
-        own: behind.wrapping_sub(position as u32),
-        peers: peers.map(|came| headers.acknowledged.wrapping_sub(came as u32)),
-        position,
-    })
+    let mut bytes = [0u8; 24 + 60 + 60];
+    while let Ok(length) = take(fd, &mut bytes) {
+        let of = |link: usize| Headers::of(bytes.get(link..length)?);
+        let is_it = |headers: &Headers| headers.length == Some(sent as u32);
+        let segment = LINKS.into_iter().filter_map(of).find(is_it);
+        found = found.or(segment.map(|headers| (headers.sequence, headers.acknowledged)));
+    }
+    found
 }
 
 /// Takes something off the error queue.
@@ -100,11 +137,14 @@ fn take(fd: Fd, bytes: &mut [u8]) -> Result<usize> {
 }
 
 /// Takes off the error queue what came there of a segment that was sent again. False once all up to `position` is
-/// acknowledged, after which nothing more comes.
+/// acknowledged, after which nothing more comes, or once the queue is the program's.
 pub(crate) fn forget(fd: Fd, position: u64) -> bool {
+    if is_queue_the_programs(fd) {
+        return false;
+    }
     // Asked first: what comes there later is taken off later.
     let words = information::<WORDS>(fd);
-    while !matches!(take(fd, &mut []), Err(Errno(_))) {}
+    let _ = show(fd, 0);
     // Word 15 counts acknowledged bytes, and of a connector the first segment as one.
     words.is_some_and(|words| !all_acknowledged(&words) && words[15] <= position)
 }
@@ -122,9 +162,9 @@ mod tests {
         assert!(goes_at_once(fd).unwrap() >= bytes.len());
         let piece =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let (sent, shown) = send(fd, &[piece]).unwrap();
-        assert_eq!(sent, bytes.len());
-        shown
+        let result = send(fd, &[piece]).unwrap();
+        assert_eq!(result.sent, bytes.len());
+        result.shown
     }
 
     #[test]
@@ -136,14 +176,14 @@ mod tests {
             let (mut accepted, _) = listener.accept().unwrap();
             let first_byte = syn::kept(accepted.as_raw_fd()).unwrap().first_byte;
             let shown = send_shown(&connector, b"request").unwrap();
-            assert_eq!((shown.own, shown.position), (first_byte, 7));
+            assert_eq!(shown.own, first_byte);
             let mut bytes = [0; 7];
             accepted.read_exact(&mut bytes).unwrap();
             assert_eq!(&bytes, b"request");
             accepted.write_all(b"answer").unwrap();
             connector.read_exact(&mut bytes[..6]).unwrap();
             let shown = send_shown(&connector, b"another").unwrap();
-            assert_eq!((shown.own, shown.position), (first_byte, 14));
+            assert_eq!(shown.own, first_byte);
             accepted.read_exact(&mut bytes).unwrap();
             let back = send_shown(&accepted, b"answer").unwrap();
             assert_eq!((back.peers, Some(back.own)), (Some(first_byte), shown.peers));

@@ -223,8 +223,9 @@ hooks! {
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
         match begin(fd, length, flags) {
-            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
-                |buffer, length| real(fd, buffer, length, flags, to, to_length)),
+            Carrier::Kernel(pinned) if to.is_null() => send_by_kernel(&pinned, (buffer, length),
+                flags, |buffer, length| real(fd, buffer, length, flags, to, to_length)),
+            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
             Carrier::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {

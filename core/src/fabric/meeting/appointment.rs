@@ -1,6 +1,7 @@
 //! What the program's threads and the helper know of an end that looks for its other end.
 
 use crate::fabric::link::Link;
+use crate::proof::FirstNumbers;
 use crate::provider::shm::{Geometry, Role};
 use crate::reason::Reason;
 use crate::sys::time;
@@ -18,8 +19,10 @@ pub(crate) struct Parties {
     pub(crate) connector: SocketAddr,
     /// The acceptor's address.
     pub(crate) acceptor: SocketAddr,
-    /// The number that proves which connection it is.
-    pub(crate) number: u32,
+    /// What proves which connection it is.
+    pub(crate) numbers: FirstNumbers,
+    /// The other end has sent something over TCP.
+    pub(crate) has_peer_sent: bool,
 }
 
 impl Parties {
@@ -38,6 +41,8 @@ pub(super) struct Appointment {
     pub(super) geometry: Geometry,
     /// Clock (ns) when it was asked for.
     pub(super) since: u64,
+    /// The acceptor's number, if that was not known at first: see [`FirstNumbers`].
+    acceptors: OnceLock<u32>,
     result: OnceLock<Result<Arc<Link>, Reason>>,
     is_taken: AtomicBool,
     is_wanted: AtomicBool,
@@ -49,6 +54,7 @@ impl Appointment {
             parties,
             geometry,
             since: time::now(),
+            acceptors: OnceLock::new(),
             result: OnceLock::new(),
             is_taken: AtomicBool::new(false),
             is_wanted: AtomicBool::new(true),
@@ -60,6 +66,17 @@ impl Appointment {
         let result = self.result.get()?.clone();
         self.is_taken.store(true, Relaxed);
         Some(result)
+    }
+
+    /// By a thread of the program: the acceptor has sent something since, and that is its number.
+    pub(super) fn note_acceptors(&self, number: u32) {
+        let _ = self.acceptors.set(number);
+    }
+
+    /// By the helper: what proves by now which connection it is.
+    pub(super) fn numbers(&self) -> FirstNumbers {
+        let FirstNumbers { connectors, acceptors } = self.parties.numbers;
+        FirstNumbers { connectors, acceptors: acceptors.or(self.acceptors.get().copied()) }
     }
 
     /// A thread of the program calls this: it waits no more.

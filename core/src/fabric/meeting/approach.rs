@@ -4,7 +4,7 @@
 use super::appointment::Appointment;
 use crate::fabric::helper;
 use crate::fabric::link::{Link, LinkPort};
-use crate::fabric::request;
+use crate::fabric::request::{self, Approaching};
 use crate::proof::{self, Conclusion, Opened};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
@@ -19,7 +19,7 @@ const FIRST_PAUSE: u64 = 500_000;
 const ATTEMPTS: u32 = 10;
 /// Longest wait (ns) for an answer. A host without RDMA gives none.
 const ANSWER: u64 = 2_000_000_000;
-/// Numbers of the pending operations.
+/// FirstNumbers of the pending operations.
 const CONNECT: u64 = 1;
 const COMPLETE: u64 = 2;
 
@@ -101,9 +101,11 @@ impl Approach {
         let parties = &self.appointment.parties;
         let adapter = self.port.device.objects()?.adapter;
         let link = Link::new(self.port, adapter.create_connector()?)?;
-        let (opened, opening) = proof::open(parties.number, process::chance());
-        let port = parties.acceptor.port();
-        let data = request::encode_approach(&self.appointment.geometry, port, opening);
+        let numbers = self.appointment.numbers();
+        let (opened, opening) = proof::open(numbers, process::chance());
+        let (port, by_both) = (parties.acceptor.port(), numbers.acceptors.is_some());
+        let said = Approaching { port, by_both, opening };
+        let data = request::encode_approach(&self.appointment.geometry, said);
         self.opened = Some(opened);
         helper::watch(link.connector().descriptor());
         self.due = time::now() + ANSWER;
@@ -132,7 +134,9 @@ impl Approach {
         let between = request::between(link.connector(), true)?;
         self.conclusion = opened.conclude(&answer, &between);
         if self.conclusion.is_none() {
-            return Err(Error::ConnectionRefused);
+            // A process that guesses is to have no other try.
+            self.attempts = ATTEMPTS;
+            return Err(Error::AccessDenied);
         }
         link.make_segment(self.appointment.geometry, Role::Acceptor)?;
         self.under_way = Some((link.clone(), Stage::Completes));
@@ -152,6 +156,7 @@ impl Approach {
                 return true;
             }
             Error::ConnectionRefused | Error::ConnectionReset => Reason::PeerNative,
+            Error::AccessDenied if self.attempts > ATTEMPTS => Reason::Unproven,
             Error::InsufficientResources | Error::AccessDenied => {
                 let to = self.appointment.parties.connector;
                 log::warn!("no RDMA to {to}: {why}; see 'ulimit -l'");

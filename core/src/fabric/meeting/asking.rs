@@ -5,6 +5,7 @@ use super::appointment::{Appointment, Parties};
 use super::rounds;
 use crate::fabric::link::Link;
 use crate::fabric::{helper, source};
+use crate::proof::FirstNumbers;
 use crate::provider::shm::Geometry;
 use crate::reason::Reason;
 use std::sync::Arc;
@@ -45,6 +46,13 @@ impl Meeting {
             None => MeetingOutcome::NotYet,
             Some(Err(why)) => MeetingOutcome::Nobody(why),
             Some(Ok(link)) => MeetingOutcome::Link(link),
+        }
+    }
+
+    /// Notes what proves by now which connection it is.
+    pub(crate) fn note(&self, numbers: FirstNumbers) {
+        if let Some((appointment, acceptors)) = self.0.as_ref().zip(numbers.acceptors) {
+            appointment.note_acceptors(acceptors);
         }
     }
 

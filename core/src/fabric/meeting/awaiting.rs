@@ -1,11 +1,11 @@
 //! The connector's end listens at its connection's own number until the other end comes.
 
-use super::appointment::Appointment;
+use super::appointment::{Appointment, Parties};
 use crate::fabric::helper;
 use crate::fabric::link::{Link, LinkPort};
 use crate::fabric::reception::Reception;
-use crate::fabric::request::{self, MAGIC};
-use crate::proof::{self, Opening};
+use crate::fabric::request::{self, Approaching, MAGIC};
+use crate::proof::{self, FirstNumbers, Opening};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
 use crate::provider::shm::{Geometry, Role};
@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// How long (ns) the other end is awaited.
 pub(super) const AWAITED_FOR: u64 = 2_000_000_000;
+/// So many requests are answered for one end at most.
+const MOST_ANSWERED: u32 = 3;
 /// Connection requests that wait for the helper, of one number.
 const BACKLOG: u32 = 16;
 /// Most numbers listened at: each takes some descriptors. The others wait.
@@ -45,11 +47,13 @@ pub(super) struct Awaited {
     pub(super) port: &'static LinkPort,
     /// Came, and is being connected.
     link: Option<Arc<Link>>,
+    /// How many had an answer.
+    answered: u32,
 }
 
 impl Awaited {
     pub(super) fn new(appointment: Arc<Appointment>, port: &'static LinkPort) -> Self {
-        Awaited { appointment, port, link: None }
+        Awaited { appointment, port, link: None, answered: 0 }
     }
 
     fn at(&self) -> SocketAddr {
@@ -71,8 +75,12 @@ impl Awaited {
                 }
                 return false;
             }
-            // It may come again.
-            Some(Err(_)) => self.let_go(),
+            // It may come again, but a process that guesses has one guess for each answer.
+            Some(Err(_)) if self.answered < MOST_ANSWERED => self.let_go(),
+            Some(Err(_)) => {
+                self.dismiss(Reason::Unproven);
+                return false;
+            }
             None => {}
         }
         if is_late || !self.appointment.is_wanted() {
@@ -96,8 +104,17 @@ impl Awaited {
     }
 
     /// The other end came.
-    fn welcome(&mut self, connector: Connector, geometry: Geometry, opening: Opening) {
-        match accept(self.port, connector, geometry, (self.appointment.parties.number, opening)) {
+    fn welcome(&mut self, connector: Connector, geometry: Geometry, said: Approaching) {
+        let Parties { numbers, has_peer_sent, .. } = self.appointment.parties;
+        if has_peer_sent && !said.by_both {
+            // The acceptor has sent something, so the acceptor knows its number.
+            let _ = connector.reject(&MAGIC);
+            return;
+        }
+        self.answered += 1;
+        let acceptors = numbers.acceptors.filter(|_| said.by_both);
+        let numbers = FirstNumbers { acceptors, ..numbers };
+        match accept(self.port, connector, geometry, (numbers, said.opening)) {
             Ok((link, Started::Done)) => self.appointment.meet(link),
             Ok((link, Started::Pending)) => {
                 helper::watch(link.connector().descriptor());
@@ -118,10 +135,10 @@ fn accept(
     port: &'static LinkPort,
     connector: Connector,
     geometry: Geometry,
-    (number, opening): (u32, Opening),
+    (numbers, opening): (FirstNumbers, Opening),
 ) -> Result<(Arc<Link>, Started), Error> {
     let between = request::between(&connector, false)?;
-    let answered = proof::answer(number, &opening, &between, process::chance());
+    let answered = proof::answer(numbers, &opening, &between, process::chance());
     let (answered, answer) = answered.ok_or(Error::ConnectionRefused)?;
     let link = Link::new(port, connector)?;
     link.await_conclusion(answered);
@@ -176,7 +193,7 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
     for Listening { at, reception } in listening.iter_mut() {
         for connector in reception.come() {
             match find(awaited, *at, &connector) {
-                Some((found, geometry, opening)) => found.welcome(connector, geometry, opening),
+                Some((found, geometry, said)) => found.welcome(connector, geometry, said),
                 None => drop(connector.reject(&MAGIC)),
             }
         }
@@ -185,15 +202,15 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
     listening.retain(|open| awaited.iter().any(|one| one.at() == open.at));
 }
 
-/// The connection that a request at `at` is for, how the segments are to be divided, and what opens the proof.
+/// The connection that a request at `at` is for, how the segments are to be divided, and what else it says.
 fn find<'a>(
     awaited: &'a mut [Awaited],
     at: SocketAddr,
     connector: &Connector,
-) -> Option<(&'a mut Awaited, Geometry, Opening)> {
+) -> Option<(&'a mut Awaited, Geometry, Approaching)> {
     let (geometry, purpose) = request::decode(&connector.private_data().ok()?)?;
-    let request::Purpose::Approach(port, opening) = purpose else { return None };
-    let acceptor = SocketAddr::new(connector.peer_address().ok()?.ip().to_canonical(), port);
+    let request::Purpose::Approach(said) = purpose else { return None };
+    let acceptor = SocketAddr::new(connector.peer_address().ok()?.ip().to_canonical(), said.port);
     let is_it = |one: &Awaited| {
         let parties = &one.appointment.parties;
         one.link.is_none()
@@ -201,5 +218,5 @@ fn find<'a>(
             && parties.acceptor == acceptor
             && one.appointment.is_wanted()
     };
-    awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry, opening))
+    awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry, said))
 }

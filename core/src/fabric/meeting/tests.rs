@@ -5,18 +5,26 @@ use super::approach::Approach;
 use super::awaiting::{listen, progress, Awaited, Listening};
 use crate::fabric::frame::{self, FrameKind, FrameState};
 use crate::fabric::link::{Link, LinkPort};
-use crate::fabric::request;
+use crate::fabric::request::{self, Approaching};
 use crate::fabric::tests::{link_over, port_at, GEOMETRY};
-use crate::proof::{self, CONCLUSION, OPENING};
+use crate::proof::{self, FirstNumbers, CONCLUSION, OPENING};
 use crate::provider::shm::Role;
+use crate::reason::Reason;
 use crate::sys::process;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-const NUMBER: u32 = 0xfedc_ba98;
+const NUMBERS: FirstNumbers =
+    FirstNumbers { connectors: 0xfedc_ba98, acceptors: Some(0x7654_3210) };
+const OTHERS: FirstNumbers = FirstNumbers { connectors: 0xfedc_ba99, ..NUMBERS };
 const HTTP: u16 = 80;
 /// More rounds than a meeting takes.
 const ROUNDS: usize = 200;
+
+/// What an acceptor says to open the proof by both numbers.
+fn said(opening: proof::Opening) -> Approaching {
+    Approaching { port: HTTP, by_both: true, opening }
+}
 
 /// The ends of one connection, or of what says that it is one.
 struct Ends {
@@ -38,7 +46,13 @@ impl Ends {
         free.bind(any).unwrap();
         let at = free.local_address().unwrap();
         drop(free);
-        let parties = Parties { role: Role::Connector, connector: at, acceptor, number: NUMBER };
+        let parties = Parties {
+            role: Role::Connector,
+            connector: at,
+            acceptor,
+            numbers: NUMBERS,
+            has_peer_sent: true,
+        };
         let connector = Arc::new(Appointment::new(parties, GEOMETRY));
         let awaited = vec![Awaited::new(connector.clone(), near)];
         let mut all = Ends { listening: vec![], awaited, connector, at, acceptor, near, far };
@@ -53,9 +67,10 @@ impl Ends {
     }
 
     /// The connection as an acceptor with that number knows it.
-    fn approach(&self, number: u32) -> (Approach, Arc<Appointment>) {
+    fn approach(&self, numbers: FirstNumbers) -> (Approach, Arc<Appointment>) {
         let (connector, acceptor) = (self.at, self.acceptor);
-        let parties = Parties { role: Role::Acceptor, connector, acceptor, number };
+        let parties =
+            Parties { role: Role::Acceptor, connector, acceptor, numbers, has_peer_sent: true };
         let appointment = Arc::new(Appointment::new(parties, GEOMETRY));
         (Approach::new(appointment.clone(), self.far), appointment)
     }
@@ -65,7 +80,7 @@ impl Ends {
 fn ends_of_one_connection_prove_it_to_each_other() {
     for (near, far) in [("192.0.2.140", "192.0.2.141"), ("127.0.0.81", "127.0.0.82")] {
         let mut ends = Ends::awaiting(near, far);
-        let (mut approach, acceptor) = ends.approach(NUMBER);
+        let (mut approach, acceptor) = ends.approach(NUMBERS);
         let (mut here, mut there) = (None, None);
         for _ in 0..ROUNDS {
             here = here.or_else(|| ends.go_on());
@@ -84,7 +99,7 @@ fn ends_of_one_connection_prove_it_to_each_other() {
 #[test]
 fn an_acceptor_that_does_not_know_the_number_gets_no_link_and_says_nothing() {
     let mut ends = Ends::awaiting("192.0.2.142", "192.0.2.143");
-    let (mut approach, acceptor) = ends.approach(NUMBER + 1);
+    let (mut approach, acceptor) = ends.approach(OTHERS);
     for _ in 0..ROUNDS {
         let link = ends.go_on();
         link.iter().for_each(|link| link.poll());
@@ -93,13 +108,33 @@ fn an_acceptor_that_does_not_know_the_number_gets_no_link_and_says_nothing() {
             break;
         }
     }
+    assert!(matches!(acceptor.take(), Some(Err(Reason::Unproven))));
+    let ended = (0..ROUNDS).find_map(|_| {
+        let (mut approach, _) = ends.approach(OTHERS);
+        for _ in 0..4 {
+            approach.go_on();
+            progress(&mut ends.listening, &mut ends.awaited);
+        }
+        ends.connector.take()
+    });
+    assert!(matches!(ended, Some(Err(Reason::Unproven))), "there are few guesses");
+}
+
+#[test]
+fn an_acceptor_that_has_sent_needs_both_numbers() {
+    let mut ends = Ends::awaiting("192.0.2.150", "192.0.2.151");
+    let (mut approach, acceptor) = ends.approach(FirstNumbers { acceptors: None, ..NUMBERS });
+    for _ in 0..ROUNDS {
+        assert!(ends.go_on().is_none());
+        approach.go_on();
+    }
     assert!(acceptor.take().is_none_or(|met| met.is_err()));
 }
 
 #[test]
 fn a_process_that_listens_in_the_connectors_stead_gets_no_link() {
     let ends = Ends::awaiting("192.0.2.144", "192.0.2.145");
-    let (mut approach, acceptor) = ends.approach(NUMBER);
+    let (mut approach, acceptor) = ends.approach(NUMBERS);
     let Ends { listening, awaited, at, near, .. } = ends;
     drop((listening, awaited));
     let stranger = near.device.objects().unwrap().adapter.create_listener().unwrap();
@@ -110,24 +145,24 @@ fn a_process_that_listens_in_the_connectors_stead_gets_no_link() {
     let _ = stranger.get_connection_request(link.connector(), 1).unwrap();
     let data = link.connector().private_data().unwrap();
     let (_, purpose) = request::decode(&data).unwrap();
-    let request::Purpose::Approach(HTTP, opening) = purpose else { panic!("{purpose:?}") };
+    let request::Purpose::Approach(Approaching { opening, .. }) = purpose else {
+        panic!("{purpose:?}")
+    };
     // It answers with a number of its own.
     let between = request::between(link.connector(), false).unwrap();
-    let (_, answer) = proof::answer(NUMBER + 1, &opening, &between, process::chance()).unwrap();
+    let (_, answer) = proof::answer(OTHERS, &opening, &between, process::chance()).unwrap();
     let _ = link.connector().accept(link.pair(), &request::encode_answer(&answer), 2).unwrap();
-    for _ in 0..ROUNDS {
-        approach.go_on();
-        assert!(acceptor.take().is_none());
-    }
+    while approach.go_on() {}
+    assert!(matches!(acceptor.take(), Some(Err(Reason::Unproven))), "there is no second guess");
 }
 
 #[test]
 fn a_link_whose_peer_concludes_nothing_is_not_used() {
     let mut ends = Ends::awaiting("192.0.2.146", "192.0.2.147");
     // Nothing is tried out about the number: any point serves to open.
-    let (_, opening) = proof::open(NUMBER + 1, process::chance());
+    let (_, opening) = proof::open(OTHERS, process::chance());
     let stranger = link_over(ends.far);
-    let data = request::encode_approach(&GEOMETRY, HTTP, opening);
+    let data = request::encode_approach(&GEOMETRY, said(opening));
     let _ = stranger.connector().connect(stranger.pair(), ends.at, &data, 1).unwrap();
     let none = ends.go_on();
     assert!(none.is_none(), "it has not completed the connection");
@@ -147,9 +182,9 @@ fn a_request_that_opens_with_nonsense_is_not_answered() {
     let mut ends = Ends::awaiting("192.0.2.148", "192.0.2.149");
     let senseless = (0..=u8::MAX)
         .map(|byte| [byte; OPENING])
-        .find(|opening| proof::answer(NUMBER, opening, b"", process::chance()).is_none());
+        .find(|opening| proof::answer(NUMBERS, opening, b"", process::chance()).is_none());
     let stranger = link_over(ends.far);
-    let data = request::encode_approach(&GEOMETRY, HTTP, senseless.unwrap());
+    let data = request::encode_approach(&GEOMETRY, said(senseless.unwrap()));
     let _ = stranger.connector().connect(stranger.pair(), ends.at, &data, 1).unwrap();
     for _ in 0..ROUNDS {
         assert!(ends.go_on().is_none());
@@ -165,7 +200,13 @@ fn a_number_that_another_process_has_is_waited_for() {
     others.bind(any).unwrap();
     let at = others.local_address().unwrap();
     let acceptor = "127.0.0.78:80".parse().unwrap();
-    let parties = Parties { role: Role::Connector, connector: at, acceptor, number: NUMBER };
+    let parties = Parties {
+        role: Role::Connector,
+        connector: at,
+        acceptor,
+        numbers: NUMBERS,
+        has_peer_sent: true,
+    };
     let appointment = Arc::new(Appointment::new(parties, GEOMETRY));
     let (mut listening, mut awaited) = (vec![], vec![Awaited::new(appointment, port)]);
     assert!(listen(&mut listening, &mut awaited), "it is to be tried again");

@@ -31,7 +31,7 @@ pub fn listening(fd: Fd) {
         return publish(&socket, Provider::Tcp, why);
     }
     socket.set_phase(phase::LISTENER);
-    first_segment::keep(fd, &address);
+    first_segment::keep(fd);
     publish(&socket, Provider::Shm, Reason::Listener);
     log::info!("fd {fd}: listening on {address}");
 }
@@ -58,6 +58,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     let Some(socket) = Socket::allocate(fd) else { return };
     socket.has_options.store(listening.has_options.load(Relaxed), Relaxed);
     socket.begin_on_tcp(Role::Acceptor);
+    first_segment::note_accepted(socket);
     // Beside the pin of the descriptor, the one of this call.
     let _pinned = Pinned::new(socket);
     lifecycle::enter(fd, socket);

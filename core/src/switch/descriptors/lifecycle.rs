@@ -7,8 +7,7 @@ use crate::switch::back_to_tcp::{detach, limits};
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
-use crate::switch::setup;
-use crate::switch::setup::holders;
+use crate::switch::setup::{self, first_segment, holders};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
@@ -22,6 +21,7 @@ pub fn created(fd: Fd) {
     if let Some(socket) = Socket::allocate(fd) {
         enter(fd, socket);
     }
+    first_segment::note_socket(fd);
     limits::check_at(fd);
 }
 

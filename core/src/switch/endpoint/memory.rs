@@ -149,19 +149,36 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_used_again_blank_unless_it_lived_at_a_fork() {
+        // Other tests of this process take spare ones as well.
+        const TRIES: usize = 100;
+        let is_spare = |one: &'static Endpoint| {
+            SPARES.iter().any(|spare| std::ptr::eq(spare.load(Ordering::Relaxed), one))
+        };
+        let again = (0..TRIES).find_map(|_| {
+            let second = used_again()?;
+            note_fork();
+            discard(second);
+            (!is_spare(second)).then_some(())
+        });
+        assert_eq!(again, Some(()));
+    }
+
+    /// An endpoint that is used again, if no other test was quicker.
+    fn used_again() -> Option<&'static Endpoint> {
         let first = create(Role::Connector);
         first.set(flag::RESET);
         first.holders.store(7, Ordering::Relaxed);
         first.send.tail.store(9, Ordering::Relaxed);
         discard(first);
         let second = create(Role::Acceptor);
-        assert!(std::ptr::eq(first, second));
+        if !std::ptr::eq(first, second) {
+            discard(second);
+            return None;
+        }
         assert!(second.state().is_on_san_with(0));
         assert_eq!(second.role(), Role::Acceptor);
         assert_eq!(second.holders.load(Ordering::Relaxed), 1);
         assert_eq!(second.send.tail.load(Ordering::Relaxed), 0);
-        note_fork();
-        discard(second);
-        assert!(SPARES.iter().all(|s| s.load(Ordering::Relaxed).is_null()));
+        Some(second)
     }
 }

@@ -2,7 +2,7 @@
 //! between them. A [proof] shows it to each of them. The connector opens, and the acceptor answers, in the segment that
 //! the connector offers.
 
-use crate::proof::{self, Proof};
+use crate::proof::{self, FirstNumbers, Proof};
 use crate::provider::shm::Segment;
 use crate::reason::Reason;
 use crate::switch::socket::negotiation::Agreed;
@@ -26,8 +26,8 @@ const BETWEEN: &[u8] = b"";
 ///
 /// # Errors
 /// [`Reason::OutOfMemory`].
-pub(super) fn open(segment: &Segment, number: u32) -> Result<Proof, Reason> {
-    let (opened, opening) = with_room(|| proof::open(number, process::chance()))?;
+pub(super) fn open(segment: &Segment, numbers: FirstNumbers) -> Result<Proof, Reason> {
+    let (opened, opening) = with_room(|| proof::open(numbers, process::chance()))?;
     segment.exchange().opening.say(&opening);
     Ok(Proof::Opened(opened))
 }
@@ -36,9 +36,9 @@ pub(super) fn open(segment: &Segment, number: u32) -> Result<Proof, Reason> {
 ///
 /// # Errors
 /// [`Reason::Unproven`] if the connector has not opened, or [`Reason::OutOfMemory`].
-pub(super) fn answer(segment: &Segment, number: u32) -> Result<Proof, Reason> {
+pub(super) fn answer(segment: &Segment, numbers: FirstNumbers) -> Result<Proof, Reason> {
     let opening = segment.exchange().opening.heard().ok_or(Reason::Unproven)?;
-    let answered = with_room(|| proof::answer(number, &opening, BETWEEN, process::chance()))?;
+    let answered = with_room(|| proof::answer(numbers, &opening, BETWEEN, process::chance()))?;
     let (answered, answer) = answered.ok_or(Reason::Unproven)?;
     segment.exchange().answer.say(&answer);
     Ok(Proof::Answered(answered))

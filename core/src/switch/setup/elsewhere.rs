@@ -48,9 +48,10 @@ pub(super) fn count_failure(socket: &Socket, why: Reason) -> bool {
         && socket.traffic.failed_elsewhere()
 }
 
-/// Counts an attempt in which the ends proved nothing. After many the connection stays on TCP: each costs many looks.
+/// Counts an attempt in which the ends proved nothing. After the second the connection stays on TCP: nobody is to guess
+/// often.
 pub(super) fn count_unproven(socket: &Socket) {
-    if socket.traffic.failed_elsewhere() {
+    if socket.traffic.failed_to_prove() {
         socket.set_phase(phase::NATIVE);
     }
 }
@@ -64,18 +65,30 @@ fn leads_away(socket: &Socket) -> bool {
 /// Begins to look for the other end.
 pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negotiation, Reason> {
     check_leaving(socket)?;
-    let number = first_segment::number(socket, role)?;
-    let parties = Parties { role, connector: tuple.connector, acceptor: tuple.acceptor, number };
+    let (numbers, has_peer_sent) = first_segment::numbers(socket, role)?;
+    let Tuple { connector, acceptor } = *tuple;
+    let parties = Parties { role, connector, acceptor, numbers, has_peer_sent };
     let geometry = fabric::geometry_of(policy::geometry());
     let meeting = Meeting::arrange(parties, geometry).ok_or(Reason::OutOfMemory)?;
-    look(meeting, 0)
+    look(socket, meeting, 0)
 }
 
 /// Looks what came of it.
-pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> {
+pub(super) fn look(socket: &Socket, meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> {
     let link = match meeting.look() {
-        MeetingOutcome::NotYet => return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 }),
-        MeetingOutcome::Nobody(why) => return Err(why),
+        MeetingOutcome::NotYet => {
+            let role = socket.role();
+            if let Some(Ok((now, _))) = role.map(|role| first_segment::numbers(socket, role)) {
+                meeting.note(now);
+            }
+            return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 });
+        }
+        MeetingOutcome::Nobody(why) => {
+            if why == Reason::Unproven {
+                count_unproven(socket);
+            }
+            return Err(why);
+        }
         MeetingOutcome::Link(link) => link,
     };
     let segment = link.segment().ok_or(Reason::OutOfMemory)?;

@@ -1,24 +1,25 @@
 //! What an end finds out about its connection's first segment. Its *time stamp* is a name by which the ends find each
-//! other whatever addresses they see. Its sequence *number* proves that they have one connection
-//! ([`proof`](crate::proof)).
+//! other whatever addresses they see. Its sequence *number*, and that of the acceptor's first segment, prove that they have
+//! one connection ([`proof`](crate::proof)).
 //!
-//! The acceptor's kernel keeps first segments, if it is asked to before they come. An end that has not got its
-//! connection's learns the number from a segment that it sends itself ([`sent_segment`]). The first bytes that a
-//! connector sends are the best for that, because nothing else is under way then. Only an end that may need a proof does
-//! so.
+//! The acceptor's kernel keeps first segments, if it is asked to before they come. An end learns both numbers from a
+//! segment that it sends itself ([`sent_segment`]). The first bytes that it sends are the best for that, because nothing
+//! else is under way then. Only an end that may need a proof does so.
 
 use crate::fabric;
+use crate::proof::FirstNumbers;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::buffers::Buffers;
 use crate::switch::policy;
 use crate::switch::socket::Socket;
-use crate::sys::{net, sent_segment, syn, time, Errno, Fd, Result};
+use crate::sys::sent_segment::{self, SentShown, ShownSegment};
+use crate::sys::{net, syn, time, Errno, Fd, Result};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 const MILLISECOND: u64 = 1_000_000;
-/// So many sends are tried to learn the number.
+/// So many sends are tried to learn the numbers.
 const TRIES: u8 = 16;
 
 /// The program has the kernel keep first segments for itself. To read one takes it away.
@@ -34,12 +35,35 @@ fn may_be_doubted() -> bool {
     policy::crosses_namespaces() || fabric::may_exist()
 }
 
+/// Whether the kernel may track connections.
+mod tracking {
+    pub(super) const UNKNOWN: u8 = 0;
+    pub(super) const NONE: u8 = 1;
+    pub(super) const SOME: u8 = 2;
+}
+
+/// The program's first socket tells. Where the kernel begins later, connections learn their numbers when they are busy.
+#[link_section = "sanshim_words"]
+static TRACKING: AtomicU8 = AtomicU8::new(tracking::UNKNOWN);
+
+/// The program has made a TCP socket.
+pub(in crate::switch) fn note_socket(fd: Fd) {
+    if TRACKING.load(Relaxed) == tracking::UNKNOWN && !policy::is_confined() {
+        let may = net::may_track_connections(fd);
+        TRACKING.store(if may { tracking::SOME } else { tracking::NONE }, Relaxed);
+    }
+}
+
+fn may_track() -> bool {
+    TRACKING.load(Relaxed) == tracking::SOME
+}
+
 /// Connections will be accepted on this one.
-pub(in crate::switch) fn keep(listener: Fd, at: &SocketAddr) {
+pub(in crate::switch) fn keep(listener: Fd) {
     if ARE_THE_PROGRAMS.load(Relaxed) {
         return;
     }
-    if may_be_doubted() || net::may_track_connections(listener, net::unmapped(*at).is_ipv4()) {
+    if may_be_doubted() || may_track() {
         syn::keep(listener);
     }
 }
@@ -51,21 +75,30 @@ pub(in crate::switch) fn note_connecting(socket: &Socket, peer: &SocketAddr, beg
         let stamp = syn::stamp_now(socket.anchor()).map(|now| now.wrapping_sub(passed as u32));
         socket.first_segment.note_stamp(stamp);
     }
-    let is_ipv4 = net::unmapped(*peer).is_ipv4();
-    if may_be_doubted() || net::dialled_address(socket.anchor(), is_ipv4) != Ok(None) {
-        socket.first_segment.want_number(TRIES);
+    let is_tracked =
+        || net::dialled_address(socket.anchor(), net::unmapped(*peer).is_ipv4()) != Ok(None);
+    if may_be_doubted() || (may_track() && !policy::is_confined() && is_tracked()) {
+        socket.first_segment.want_numbers(TRIES);
+    }
+}
+
+/// The program has just accepted a connection.
+pub(in crate::switch) fn note_accepted(socket: &Socket) {
+    // Only between hosts the acceptor's number is needed.
+    if fabric::may_exist() {
+        socket.first_segment.want_numbers(TRIES);
     }
 }
 
 /// Reads what the kernel kept of a connection that this process accepted. The kernel tells it once.
 fn read_kept(socket: &Socket) {
     let known = &socket.first_segment;
-    if known.number().is_some() || ARE_THE_PROGRAMS.load(Relaxed) {
+    if known.connectors().is_some() || ARE_THE_PROGRAMS.load(Relaxed) {
         return;
     }
     if let Some(kept) = syn::kept(socket.anchor()) {
         known.note_stamp(kept.stamp);
-        known.note_number(kept.first_byte);
+        known.note_numbers(Some(kept.first_byte), None);
     }
 }
 
@@ -83,26 +116,54 @@ pub(super) fn stamp_of_accepted(socket: &Socket) -> Option<u32> {
     socket.first_segment.stamp()
 }
 
-/// The number that proves which connection it is.
+/// What proves on one host which connection it is.
 ///
 /// # Errors
-/// [`Reason::Unproven`] if it is not known. Then the next sends are tried. [`Reason::Quiet`] of a connector that has sent
-/// nothing yet.
-pub(super) fn number(socket: &Socket, role: Role) -> std::result::Result<u32, Reason> {
+/// [`Reason::Quiet`] of a connector that has sent nothing yet, [`Reason::Pending`] while the next sends are tried, and
+/// [`Reason::Unproven`] where none of many showed it.
+pub(super) fn number(socket: &Socket, role: Role) -> std::result::Result<FirstNumbers, Reason> {
     if role == Role::Acceptor {
         read_kept(socket);
     }
-    let known = &socket.first_segment;
-    known.number().ok_or_else(|| {
-        known.want_number(TRIES);
-        match net::bytes_written(socket.anchor()) {
-            Some(0) if role == Role::Connector => Reason::Quiet,
-            _ => Reason::Unproven,
-        }
-    })
+    let connectors = socket.first_segment.connectors();
+    let numbers = connectors.map(|connectors| FirstNumbers { connectors, acceptors: None });
+    numbers.ok_or_else(|| why_unknown(socket, role))
 }
 
-/// Sends over TCP bytes that are to show the number. `None`: they go as all others. Of those that do not fit into one
+/// What proves between hosts which connection it is. The acceptor's number is part of it once the acceptor has sent
+/// something. Also says whether the peer has.
+///
+/// # Errors
+/// As [`number`].
+pub(super) fn numbers(
+    socket: &Socket,
+    role: Role,
+) -> std::result::Result<(FirstNumbers, bool), Reason> {
+    let FirstNumbers { connectors, .. } = number(socket, role)?;
+    let anchor = socket.anchor();
+    let has_peer_sent = net::bytes_received(anchor) != Some(0);
+    let acceptors = match role {
+        Role::Acceptor if net::bytes_written(anchor) == Some(0) => None,
+        _ => Some(socket.first_segment.acceptors().ok_or_else(|| why_unknown(socket, role))?),
+    };
+    Ok((FirstNumbers { connectors, acceptors }, has_peer_sent))
+}
+
+/// Why no number is known.
+fn why_unknown(socket: &Socket, role: Role) -> Reason {
+    if role == Role::Connector && net::bytes_written(socket.anchor()) == Some(0) {
+        return Reason::Quiet;
+    }
+    match socket.first_segment.wants_numbers() {
+        true => Reason::Pending,
+        false => {
+            socket.first_segment.want_numbers(TRIES);
+            Reason::Unproven
+        }
+    }
+}
+
+/// Sends over TCP bytes that are to show the numbers. `None`: they go as all others. Of those that do not fit into one
 /// segment some go ahead, or none if `all` are wanted.
 pub(super) fn send(
     socket: &Socket,
@@ -113,37 +174,49 @@ pub(super) fn send(
     const KNOWN_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let (fd, known) = (socket.anchor(), &socket.first_segment);
     look_again(socket);
-    let role = socket.role().filter(|_| known.wants_number() && flags & !KNOWN_FLAGS == 0)?;
-    if role == Role::Acceptor {
-        read_kept(socket);
-    }
-    if known.number().is_some() || from.remaining() == 0 {
-        return None;
-    }
+    let may = known.wants_numbers() && !known.is_shown() && flags & !KNOWN_FLAGS == 0;
+    let role = socket.role().filter(|_| may && from.remaining() > 0)?;
     known.note_try();
     let room = sent_segment::goes_at_once(fd).filter(|room| !all || from.remaining() <= *room)?;
-    match from.with_pieces(room, |pieces| sent_segment::send(fd, pieces)) {
-        Ok((sent, shown)) => {
-            if let Some(shown) = shown {
-                known.note_shown(shown.position);
-                let number = match role {
-                    Role::Connector => Some(shown.own),
-                    Role::Acceptor => shown.peers,
-                };
-                number.into_iter().for_each(|number| known.note_number(number));
-            }
-            Some(Ok(sent))
-        }
+    let length = room.min(from.remaining());
+    let result = from.with_pieces(length, |pieces| {
+        let there: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        (there == length).then(|| sent_segment::send(fd, pieces))
+    });
+    let SentShown { sent, shown, until } = match result? {
+        Ok(sent) => sent,
         // The kernel raises the signal, too. It does not take the control message, or has no room by now.
-        Err(Errno(libc::EPIPE | libc::EINVAL | libc::EPERM | libc::EAGAIN)) => None,
-        Err(e) => Some(Err(e)),
+        Err(Errno(libc::EPIPE | libc::EINVAL | libc::EPERM | libc::EAGAIN)) => return None,
+        Err(e) => return Some(Err(e)),
+    };
+    known.note_shown(until);
+    if let Some(ShownSegment { own, peers }) = shown {
+        let (connectors, acceptors) = match role {
+            Role::Connector => (Some(own), peers),
+            Role::Acceptor => (peers, Some(own)),
+        };
+        known.note_numbers(connectors, acceptors);
     }
+    Some(Ok(if all { sent + send_rest(fd, from, sent, flags) } else { sent }))
+}
+
+/// Sends what the kernel had no memory for. How many bytes.
+fn send_rest(fd: Fd, from: &Buffers, sent: usize, flags: i32) -> usize {
+    let mut rest = from.clone();
+    rest.skip(sent);
+    let length = rest.remaining();
+    if length == 0 {
+        return 0;
+    }
+    rest.with_pieces(length, |pieces| net::send_from(fd, pieces, flags)).unwrap_or(0)
 }
 
 /// Takes away what the kernel showed again of a segment, which it had to send again.
 pub(super) fn look_again(socket: &Socket) {
     let known = &socket.first_segment;
-    if known.is_shown() && !sent_segment::forget(socket.anchor(), known.shown_until()) {
+    let is_over =
+        || policy::is_confined() || !sent_segment::forget(socket.anchor(), known.shown_until());
+    if known.is_shown() && is_over() {
         known.end_showing();
     }
 }

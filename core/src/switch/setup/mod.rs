@@ -84,7 +84,7 @@ pub fn advance(socket: &Socket, bytes: usize) -> Lane {
 /// True if a send over TCP is to show its segment ([`send_shown`]).
 #[inline(always)]
 pub fn may_show(socket: &Socket) -> bool {
-    socket.first_segment.wants_number() || socket.first_segment.is_shown()
+    socket.first_segment.wants_numbers() || socket.first_segment.is_shown()
 }
 
 /// Sends over TCP so that the kernel shows the segment. `None`, mostly: the caller sends. It also sends the rest, if not all

@@ -133,10 +133,12 @@ pub(super) fn step(socket: &Socket) {
                 }
             })
         }
-        Some(Negotiation::Elsewhere { meeting, looks }) => match elsewhere::look(meeting, looks) {
-            Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
-            looked => looked.map(Some),
-        },
+        Some(Negotiation::Elsewhere { meeting, looks }) => {
+            match elsewhere::look(socket, meeting, looks) {
+                Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
+                looked => looked.map(Some),
+            }
+        }
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
@@ -268,7 +270,11 @@ fn begin(
         &tuple.acceptor,
     )?;
     if elsewhere::is_elsewhere(&tuple, role) && !looks_in_folder(socket) {
-        return elsewhere::begin(socket, &tuple, role).map(Some);
+        return match elsewhere::begin(socket, &tuple, role) {
+            // The next send may show which connection it is.
+            Err(Reason::Pending) => Ok(None),
+            begun => begun.map(Some),
+        };
     }
     if !policy::shares_memory() {
         return Err(Reason::Policy);
@@ -304,10 +310,7 @@ fn follow(
     let why = match agreed.segment.agreement().state() {
         AgreementState::Refused => Reason::RefusedByPeer,
         AgreementState::Withdrawn => Reason::Quiet,
-        _ if shown == Shown::Different => {
-            elsewhere::count_unproven(socket);
-            Reason::Unproven
-        }
+        _ if shown == Shown::Different => Reason::Unproven,
         AgreementState::Pending if role == Role::Acceptor && shown == Shown::Same => {
             return acceptor::take(socket, agreed);
         }
@@ -327,7 +330,16 @@ fn follow(
         }
         _ => check_entering(socket, &agreed).err().unwrap_or(Reason::PeerNative),
     };
+    // Over a link the proof comes before anything else.
+    let is_unproven = match agreed.link {
+        Some(_) => shown != Shown::Same,
+        None => shown == Shown::Different,
+    };
     agreed.end();
+    if is_unproven {
+        elsewhere::count_unproven(socket);
+        return Err(Reason::Unproven);
+    }
     Err(why)
 }
 

@@ -1,5 +1,5 @@
-//! What a socket knows of its connection's first segment. [`first_segment`](crate::switch::setup::first_segment) finds it
-//! out.
+//! What a socket knows of the first segments of its connection. [`first_segment`](crate::switch::setup::first_segment)
+//! finds it out.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
@@ -8,13 +8,14 @@ const IS_KNOWN: u64 = 1 << 32;
 
 /// See the module.
 pub(in crate::switch) struct KnownSegment {
-    /// So many sends are to be tried to learn the number.
+    /// So many sends are to be tried to learn the numbers.
     tries: AtomicU8,
     /// A segment was shown, and the kernel may show it again.
     is_shown: AtomicBool,
     /// The time stamp (ms); zero: not known.
     stamp: AtomicU32,
-    number: AtomicU64,
+    connectors: AtomicU64,
+    acceptors: AtomicU64,
     shown_until: AtomicU64,
 }
 
@@ -25,7 +26,8 @@ impl KnownSegment {
             tries: AtomicU8::new(0),
             is_shown: AtomicBool::new(false),
             stamp: AtomicU32::new(0),
-            number: AtomicU64::new(0),
+            connectors: AtomicU64::new(0),
+            acceptors: AtomicU64::new(0),
             shown_until: AtomicU64::new(0),
         }
     }
@@ -35,10 +37,11 @@ impl KnownSegment {
         self.tries.store(0, Relaxed);
         self.is_shown.store(false, Relaxed);
         self.stamp.store(0, Relaxed);
-        self.number.store(0, Relaxed);
+        self.connectors.store(0, Relaxed);
+        self.acceptors.store(0, Relaxed);
     }
 
-    /// The time stamp (ms).
+    /// The time stamp (ms) of the connector's.
     pub(in crate::switch) fn stamp(&self) -> Option<u32> {
         Some(self.stamp.load(Relaxed)).filter(|stamp| *stamp != 0)
     }
@@ -49,25 +52,35 @@ impl KnownSegment {
     }
 
     /// The number of the first byte that the connector sends.
-    pub(in crate::switch) fn number(&self) -> Option<u32> {
-        let number = self.number.load(Relaxed);
-        (number & IS_KNOWN != 0).then_some(number as u32)
+    pub(in crate::switch) fn connectors(&self) -> Option<u32> {
+        known(&self.connectors)
     }
 
-    /// Notes it.
-    pub(in crate::switch) fn note_number(&self, number: u32) {
-        self.number.store(IS_KNOWN | u64::from(number), Relaxed);
-        self.tries.store(0, Relaxed);
+    /// The number of the first byte that the acceptor sends.
+    pub(in crate::switch) fn acceptors(&self) -> Option<u32> {
+        known(&self.acceptors)
     }
 
-    /// So many sends are to be tried to learn the number.
-    pub(in crate::switch) fn want_number(&self, tries: u8) {
+    /// Notes those that are there. Once both are known no send is tried any more.
+    pub(in crate::switch) fn note_numbers(&self, connectors: Option<u32>, acceptors: Option<u32>) {
+        for (place, number) in [(&self.connectors, connectors), (&self.acceptors, acceptors)] {
+            if let Some(number) = number {
+                place.store(IS_KNOWN | u64::from(number), Relaxed);
+            }
+        }
+        if self.connectors().is_some() && self.acceptors().is_some() {
+            self.tries.store(0, Relaxed);
+        }
+    }
+
+    /// So many sends are to be tried to learn the numbers.
+    pub(in crate::switch) fn want_numbers(&self, tries: u8) {
         self.tries.store(tries, Relaxed);
     }
 
     /// True if the next send is to be tried.
     #[inline]
-    pub(in crate::switch) fn wants_number(&self) -> bool {
+    pub(in crate::switch) fn wants_numbers(&self) -> bool {
         self.tries.load(Relaxed) != 0
     }
 
@@ -97,4 +110,9 @@ impl KnownSegment {
     pub(in crate::switch) fn end_showing(&self) {
         self.is_shown.store(false, Relaxed);
     }
+}
+
+fn known(number: &AtomicU64) -> Option<u32> {
+    let number = number.load(Relaxed);
+    (number & IS_KNOWN != 0).then_some(number as u32)
 }

@@ -177,6 +177,12 @@ impl Traffic {
         self.unmet.fetch_add(1, Relaxed) + 1 >= MOST_UNMET
     }
 
+    /// An attempt showed that the peer does not have this connection, or showed nothing; true if there is to be no other.
+    pub(in crate::switch) fn failed_to_prove(&self) -> bool {
+        const EACH: u8 = MOST_UNMET / 2;
+        self.unmet.fetch_add(EACH, Relaxed) + EACH >= MOST_UNMET
+    }
+
     /// Where a peer may be in another network namespace or on another host: whether the next attempt is to find it in the first.
     pub(in crate::switch) fn looks_near(&self) -> bool {
         self.unmet.load(Relaxed).is_multiple_of(2)
