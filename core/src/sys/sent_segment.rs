@@ -23,8 +23,10 @@ const WORDS: usize = WINDOW.div_ceil(8);
 pub(crate) struct ShownSegment {
     /// The sequence number of the first byte that this end sent.
     pub(crate) own: u32,
-    /// The same of the peer. `None` where something came meanwhile.
-    pub(crate) peers: Option<u32>,
+    /// The same of the peer.
+    pub(crate) peers: u32,
+    /// Nothing came meanwhile, which would make that another number.
+    pub(crate) is_certain: bool,
 }
 
 /// What became of a send.
@@ -95,20 +97,29 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    let counts = || Some((net::bytes_written(fd)?, net::bytes_received(fd)?));
+    let counts = || information::<WORDS>(fd).map(counts_of);
     let before = counts();
     let sent = actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags))?;
+    let after = counts();
     let headers = show(fd, sent);
-    let shown = before.zip(counts()).zip(headers).and_then(|((before, after), headers)| {
+    let shown = before.zip(after).zip(headers).and_then(|((before, after), headers)| {
         let ((written, came), (sequence, acknowledged)) = (before, headers);
         // What another thread sends meanwhile makes the number unknown.
         (after.0 == written + sent as u64).then(|| ShownSegment {
             own: sequence.wrapping_sub(written as u32),
-            peers: (after.1 == came).then(|| acknowledged.wrapping_sub(came as u32)),
+            peers: acknowledged.wrapping_sub(came as u32),
+            is_certain: after.1 == came,
         })
     });
     let until = before.map_or(u64::MAX, |(written, _)| written + sent as u64);
     Ok(SentShown { sent, shown, until })
+}
+
+/// Bytes that were ever given to the socket to send, and that ever came: see [`net::bytes_written`] and
+/// [`net::bytes_received`]. Of a connection that is established.
+fn counts_of(words: [u64; WORDS]) -> (u64, u64) {
+    let written = (words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]);
+    (written, words[16])
 }
 
 /// Takes everything off the error queue. The sequence number of the segment of so many bytes, and of what it
@@ -186,7 +197,8 @@ mod tests {
             assert_eq!(shown.own, first_byte);
             accepted.read_exact(&mut bytes).unwrap();
             let back = send_shown(&accepted, b"answer").unwrap();
-            assert_eq!((back.peers, Some(back.own)), (Some(first_byte), shown.peers));
+            assert_eq!((back.peers, back.own), (first_byte, shown.peers));
+            assert!(shown.is_certain && back.is_certain);
             connector.read_exact(&mut bytes[..6]).unwrap();
             // The connector acknowledges with what it sends.
             connector.write_all(b"the end").unwrap();

@@ -177,6 +177,9 @@ pub(super) fn send(
     let may = known.wants_numbers() && !known.is_shown() && flags & !KNOWN_FLAGS == 0;
     let role = socket.role().filter(|_| may && from.remaining() > 0)?;
     known.note_try();
+    if role == Role::Acceptor {
+        read_kept(socket);
+    }
     let room = sent_segment::goes_at_once(fd).filter(|room| !all || from.remaining() <= *room)?;
     let length = room.min(from.remaining());
     let result = from.with_pieces(length, |pieces| {
@@ -190,12 +193,18 @@ pub(super) fn send(
         Err(e) => return Some(Err(e)),
     };
     known.note_shown(until);
-    if let Some(ShownSegment { own, peers }) = shown {
+    if let Some(ShownSegment { own, peers, is_certain }) = shown {
+        // Where something comes back at once each time, it comes after what went.
+        let peers = Some(peers).filter(|_| is_certain || known.tries() < TRIES / 2);
         let (connectors, acceptors) = match role {
             Role::Connector => (Some(own), peers),
             Role::Acceptor => (peers, Some(own)),
         };
         known.note_numbers(connectors, acceptors);
+        if known.connectors().is_some() && !fabric::may_exist() {
+            // On one host that is enough.
+            known.want_numbers(0);
+        }
     }
     Some(Ok(if all { sent + send_rest(fd, from, sent, flags) } else { sent }))
 }

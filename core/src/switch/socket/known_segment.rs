@@ -61,10 +61,10 @@ impl KnownSegment {
         known(&self.acceptors)
     }
 
-    /// Notes those that are there. Once both are known no send is tried any more.
+    /// Notes those that are there and were not known. Once both are known no send is tried any more.
     pub(in crate::switch) fn note_numbers(&self, connectors: Option<u32>, acceptors: Option<u32>) {
         for (place, number) in [(&self.connectors, connectors), (&self.acceptors, acceptors)] {
-            if let Some(number) = number {
+            if let Some(number) = number.filter(|_| known(place).is_none()) {
                 place.store(IS_KNOWN | u64::from(number), Relaxed);
             }
         }
@@ -82,6 +82,11 @@ impl KnownSegment {
     #[inline]
     pub(in crate::switch) fn wants_numbers(&self) -> bool {
         self.tries.load(Relaxed) != 0
+    }
+
+    /// How many are still to be tried.
+    pub(in crate::switch) fn tries(&self) -> u8 {
+        self.tries.load(Relaxed)
     }
 
     /// One was tried.
