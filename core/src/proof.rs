@@ -3,10 +3,11 @@
 //!
 //! They are few enough to be tried out. So neither end says anything by which another process could try them out by
 //! itself: a password-authenticated key exchange (SPAKE2) sees to that. Whoever does not know them has one guess for each
-//! exchange, and the callers allow few of these. A number is the clock, in steps of 64 ns, and a secret of the kernel's for
+//! exchange. Between hosts there are few of these. A number is the clock, in steps of 64 ns, and a secret of the kernel's for
 //! these two addresses and ports. So a process that had a connection of the same four before, and sees when this one is
-//! made, has to guess among some hundreds or thousands. That is why there are two between hosts. One end
-//! *opens*, the other *answers*, and the first one *concludes*. The answer shows that its sender knows the number, and
+//! made, has to guess among some hundreds or thousands. That is why there are two between hosts.
+//!
+//! One end *opens*, the other *answers*, and the first one *concludes*. The answer shows that its sender knows the number, and
 //! the conclusion shows it too. Both name what lies between the two ends, as each of them sees it. So a process that
 //! passes on what both say has nothing of it, if it can not be at both places at once.
 //!
@@ -53,19 +54,13 @@ pub(crate) enum Proof {
 }
 
 /// The two ends by what they do.
-#[derive(Clone, Copy)]
-enum End {
-    Opens,
-    Answers,
-}
+const OPENS: &[u8] = b"opens";
+const ANSWERS: &[u8] = b"answers";
 
 /// What shows that this end has the key that both found, and sees that between them.
-fn shown_by(end: End, key: &[u8], between: &[u8]) -> Option<Hmac<Sha256>> {
+fn shown_by(end: &[u8], key: &[u8], between: &[u8]) -> Option<Hmac<Sha256>> {
     let mut shown = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    shown.update(match end {
-        End::Opens => b"opens",
-        End::Answers => b"answers",
-    });
+    shown.update(end);
     shown.update(between);
     Some(shown)
 }
@@ -74,7 +69,7 @@ fn parties(numbers: FirstNumbers) -> (Password, Identity, Identity) {
     let bytes = |number: u32| number.to_le_bytes();
     let mut all = bytes(numbers.connectors).to_vec();
     all.extend(numbers.acceptors.into_iter().flat_map(bytes));
-    (Password::new(all), Identity::new(b"opens"), Identity::new(b"answers"))
+    (Password::new(all), Identity::new(OPENS), Identity::new(ANSWERS))
 }
 
 /// The end that opened, until the other one has answered.
@@ -94,8 +89,8 @@ impl Opened {
     pub(crate) fn conclude(self, answer: &ProofAnswer, between: &[u8]) -> Option<Conclusion> {
         let (said, shown) = answer.split_at(OPENING);
         let key = self.0.finish(&[b"B", said].concat()).ok()?;
-        shown_by(End::Answers, &key, between)?.verify_truncated_left(shown).ok()?;
-        Some(truncated(shown_by(End::Opens, &key, between)?))
+        shown_by(ANSWERS, &key, between)?.verify_truncated_left(shown).ok()?;
+        Some(truncated(shown_by(OPENS, &key, between)?))
     }
 }
 
@@ -115,8 +110,8 @@ pub(crate) fn answer(
     let key = state.finish(&[b"A", opened.as_slice()].concat()).ok()?;
     let mut answer = [0; ANSWER];
     answer[..OPENING].copy_from_slice(&without_side(&said));
-    answer[OPENING..].copy_from_slice(&truncated(shown_by(End::Answers, &key, between)?));
-    Some((Answered(shown_by(End::Opens, &key, between)?), answer))
+    answer[OPENING..].copy_from_slice(&truncated(shown_by(ANSWERS, &key, between)?));
+    Some((Answered(shown_by(OPENS, &key, between)?), answer))
 }
 
 impl Answered {

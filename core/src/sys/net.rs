@@ -65,9 +65,13 @@ pub(super) fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
 
 /// Bytes that were ever given to a TCP socket to send. `None` where the kernel does not say (before 4.19).
 pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
+    information::<27>(fd).map(|words| written_by(&words))
+}
+
+/// The same by what the kernel tells, of which there are 27 words at least.
+pub(super) fn written_by(words: &[u64]) -> u64 {
     // The low half of word 18 counts what is not sent yet, word 25 what was sent, and word 26 what was sent again.
-    let words = information::<27>(fd)?;
-    Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
+    (words[25] + u64::from(words[18] as u32)).saturating_sub(words[26])
 }
 
 /// For how many bytes a TCP socket has room to send, at least. `None` where the kernel does not say (before 4.12).
@@ -137,9 +141,13 @@ pub(super) fn end_as_polled(fd: Fd) -> i16 {
 
 /// Bytes that ever came to a TCP socket, urgent ones too. `None` where the kernel does not say.
 pub(crate) fn bytes_received(fd: Fd) -> Option<u64> {
-    let words = information::<17>(fd)?;
+    information::<17>(fd).map(|words| received_by(&words))
+}
+
+/// The same by what the kernel tells, of which there are 17 words at least.
+pub(super) fn received_by(words: &[u64]) -> u64 {
     let end = u64::from(ENDED.contains(&(words[0] & 0xff)));
-    Some(words[16].saturating_sub(end))
+    words[16].saturating_sub(end)
 }
 
 /// Bytes that were ever taken out of a TCP socket. `None` where the kernel does not say.

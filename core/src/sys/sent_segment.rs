@@ -97,7 +97,10 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    let counts = || information::<WORDS>(fd).map(counts_of);
+    // Bytes written, and bytes received.
+    let counts = || {
+        information::<WORDS>(fd).map(|words| (net::written_by(&words), net::received_by(&words)))
+    };
     let before = counts();
     let sent = actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags))?;
     let after = counts();
@@ -113,13 +116,6 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
     });
     let until = before.map_or(u64::MAX, |(written, _)| written + sent as u64);
     Ok(SentShown { sent, shown, until })
-}
-
-/// Bytes that were ever given to the socket to send, and that ever came: see [`net::bytes_written`] and
-/// [`net::bytes_received`]. Of a connection that is established.
-fn counts_of(words: [u64; WORDS]) -> (u64, u64) {
-    let written = (words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]);
-    (written, words[16])
 }
 
 /// Takes everything off the error queue. The sequence number of the segment of so many bytes, and of what it

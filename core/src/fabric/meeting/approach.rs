@@ -49,6 +49,7 @@ enum Stage {
 enum Step {
     Waits,
     Stands(Arc<Link>),
+    ProvedNothing,
     Failed(Error),
 }
 
@@ -86,6 +87,11 @@ impl Approach {
                 self.let_go();
                 self.conclusion.take().into_iter().for_each(|said| link.conclude(said));
                 self.appointment.meet(link);
+                false
+            }
+            // A process that guesses is to have no other try.
+            Step::ProvedNothing => {
+                self.dismiss(Reason::Unproven);
                 false
             }
             Step::Failed(why) => self.failed(why),
@@ -134,9 +140,7 @@ impl Approach {
         let between = request::between(link.connector(), true)?;
         self.conclusion = opened.conclude(&answer, &between);
         if self.conclusion.is_none() {
-            // A process that guesses is to have no other try.
-            self.attempts = ATTEMPTS;
-            return Err(Error::AccessDenied);
+            return Ok(Step::ProvedNothing);
         }
         link.make_segment(self.appointment.geometry, Role::Acceptor)?;
         self.under_way = Some((link.clone(), Stage::Completes));
@@ -156,7 +160,6 @@ impl Approach {
                 return true;
             }
             Error::ConnectionRefused | Error::ConnectionReset => Reason::PeerNative,
-            Error::AccessDenied if self.attempts > ATTEMPTS => Reason::Unproven,
             Error::InsufficientResources | Error::AccessDenied => {
                 let to = self.appointment.parties.connector;
                 log::warn!("no RDMA to {to}: {why}; see 'ulimit -l'");

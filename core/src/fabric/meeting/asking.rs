@@ -5,7 +5,6 @@ use super::appointment::{Appointment, Parties};
 use super::rounds;
 use crate::fabric::link::Link;
 use crate::fabric::{helper, source};
-use crate::proof::FirstNumbers;
 use crate::provider::shm::Geometry;
 use crate::reason::Reason;
 use std::sync::Arc;
@@ -49,11 +48,9 @@ impl Meeting {
         }
     }
 
-    /// Notes what proves by now which connection it is.
-    pub(crate) fn note(&self, numbers: FirstNumbers) {
-        if let Some((appointment, acceptors)) = self.0.as_ref().zip(numbers.acceptors) {
-            appointment.note_acceptors(acceptors);
-        }
+    /// Notes the acceptor's number, which may not have been known before.
+    pub(crate) fn note_acceptors(&self, number: u32) {
+        self.0.iter().for_each(|appointment| appointment.note_acceptors(number));
     }
 
     /// In a fork child: it is the parent's.

@@ -26,6 +26,16 @@ fn said(opening: proof::Opening) -> Approaching {
     Approaching { port: HTTP, by_both: true, opening }
 }
 
+/// What an end knows of the connection between a connector and an acceptor that both have sent something.
+fn appointment(
+    role: Role,
+    [connector, acceptor]: [SocketAddr; 2],
+    numbers: FirstNumbers,
+) -> Arc<Appointment> {
+    let parties = Parties { role, connector, acceptor, numbers, has_peer_sent: true };
+    Arc::new(Appointment::new(parties, GEOMETRY))
+}
+
 /// The ends of one connection, or of what says that it is one.
 struct Ends {
     listening: Vec<Listening>,
@@ -46,14 +56,7 @@ impl Ends {
         free.bind(any).unwrap();
         let at = free.local_address().unwrap();
         drop(free);
-        let parties = Parties {
-            role: Role::Connector,
-            connector: at,
-            acceptor,
-            numbers: NUMBERS,
-            has_peer_sent: true,
-        };
-        let connector = Arc::new(Appointment::new(parties, GEOMETRY));
+        let connector = appointment(Role::Connector, [at, acceptor], NUMBERS);
         let awaited = vec![Awaited::new(connector.clone(), near)];
         let mut all = Ends { listening: vec![], awaited, connector, at, acceptor, near, far };
         assert!(!listen(&mut all.listening, &mut all.awaited));
@@ -68,11 +71,8 @@ impl Ends {
 
     /// The connection as an acceptor with that number knows it.
     fn approach(&self, numbers: FirstNumbers) -> (Approach, Arc<Appointment>) {
-        let (connector, acceptor) = (self.at, self.acceptor);
-        let parties =
-            Parties { role: Role::Acceptor, connector, acceptor, numbers, has_peer_sent: true };
-        let appointment = Arc::new(Appointment::new(parties, GEOMETRY));
-        (Approach::new(appointment.clone(), self.far), appointment)
+        let one = appointment(Role::Acceptor, [self.at, self.acceptor], numbers);
+        (Approach::new(one.clone(), self.far), one)
     }
 }
 
@@ -200,15 +200,8 @@ fn a_number_that_another_process_has_is_waited_for() {
     others.bind(any).unwrap();
     let at = others.local_address().unwrap();
     let acceptor = "127.0.0.78:80".parse().unwrap();
-    let parties = Parties {
-        role: Role::Connector,
-        connector: at,
-        acceptor,
-        numbers: NUMBERS,
-        has_peer_sent: true,
-    };
-    let appointment = Arc::new(Appointment::new(parties, GEOMETRY));
-    let (mut listening, mut awaited) = (vec![], vec![Awaited::new(appointment, port)]);
+    let one = appointment(Role::Connector, [at, acceptor], NUMBERS);
+    let (mut listening, mut awaited) = (vec![], vec![Awaited::new(one, port)]);
     assert!(listen(&mut listening, &mut awaited), "it is to be tried again");
     progress(&mut listening, &mut awaited);
     assert!(listening.is_empty() && awaited.len() == 1);

@@ -43,7 +43,7 @@ fn connect_over_tcp(
     peer: &SocketAddr,
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    let began = time::now();
+    let began = first_segment::has_stamp().then(time::now);
     let result = real();
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));
     if is_under_way && socket.phase() == phase::FRESH {

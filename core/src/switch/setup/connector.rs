@@ -23,7 +23,7 @@ pub(super) fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation
     let names = Names::of_connected(tuple, policy::crosses_namespaces(), stamp);
     let handed = offer_socket::offer(socket.anchor(), tuple, names, |is_apart| {
         // In the second case the acceptor has to find out.
-        let is_doubted = is_apart || identity::may_be_translated(socket.anchor(), tuple);
+        let is_doubted = is_apart || identity::may_be_translated(socket.anchor(), &tuple.acceptor);
         let number = match is_doubted {
             true => Some(first_segment::number(socket, Role::Connector)?),
             false => None,

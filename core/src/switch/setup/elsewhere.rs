@@ -77,10 +77,11 @@ pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negoti
 pub(super) fn look(socket: &Socket, meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> {
     let link = match meeting.look() {
         MeetingOutcome::NotYet => {
-            let role = socket.role();
-            if let Some(Ok((now, _))) = role.map(|role| first_segment::numbers(socket, role)) {
-                meeting.note(now);
-            }
+            socket
+                .first_segment
+                .acceptors()
+                .into_iter()
+                .for_each(|now| meeting.note_acceptors(now));
             return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 });
         }
         MeetingOutcome::Nobody(why) => {

@@ -6,6 +6,7 @@
 //! segment that it sends itself ([`sent_segment`]). The first bytes that it sends are the best for that, because nothing
 //! else is under way then. Only an end that may need a proof does so.
 
+use super::identity;
 use crate::fabric;
 use crate::proof::FirstNumbers;
 use crate::provider::shm::Role;
@@ -68,15 +69,20 @@ pub(in crate::switch) fn keep(listener: Fd) {
     }
 }
 
-/// The kernel has just begun to make a connection with that peer. The call that made it began at that time (clock, ns).
-pub(in crate::switch) fn note_connecting(socket: &Socket, peer: &SocketAddr, began: u64) {
-    if policy::crosses_namespaces() {
+/// True if an end notes the time stamp of its first segment.
+pub(in crate::switch) fn has_stamp() -> bool {
+    policy::crosses_namespaces()
+}
+
+/// The kernel has just begun to make a connection with that peer. The call that made it `began` at that time (clock, ns),
+/// which is needed only for [a stamp](has_stamp).
+pub(in crate::switch) fn note_connecting(socket: &Socket, peer: &SocketAddr, began: Option<u64>) {
+    if let Some(began) = began {
         let passed = time::now().saturating_sub(began) / MILLISECOND;
         let stamp = syn::stamp_now(socket.anchor()).map(|now| now.wrapping_sub(passed as u32));
         socket.first_segment.note_stamp(stamp);
     }
-    let is_tracked =
-        || net::dialled_address(socket.anchor(), net::unmapped(*peer).is_ipv4()) != Ok(None);
+    let is_tracked = || identity::may_be_translated(socket.anchor(), peer);
     if may_be_doubted() || (may_track() && !policy::is_confined() && is_tracked()) {
         socket.first_segment.want_numbers(TRIES);
     }
@@ -109,7 +115,7 @@ pub(super) fn stamp_of_connected(socket: &Socket) -> Option<u32> {
 
 /// The time stamp of a connection that this process accepted.
 pub(super) fn stamp_of_accepted(socket: &Socket) -> Option<u32> {
-    if !policy::crosses_namespaces() {
+    if !has_stamp() {
         return None;
     }
     read_kept(socket);

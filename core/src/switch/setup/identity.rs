@@ -30,8 +30,8 @@ pub(super) fn dialled(accepted: Fd, tuple: &Tuple) -> Result<Option<SocketAddr>,
 }
 
 /// Whether the kernel tracks the connection of a connector's socket, or does not say: then it may translate addresses.
-pub(super) fn may_be_translated(made: Fd, tuple: &Tuple) -> bool {
-    dialled(made, tuple) != Ok(None)
+pub(super) fn may_be_translated(made: Fd, acceptor: &SocketAddr) -> bool {
+    net::dialled_address(made, net::unmapped(*acceptor).is_ipv4()) != Ok(None)
 }
 
 /// True if the acceptor's socket `accepted` has its other end in the socket with that cookie, as far as the addresses

@@ -7,7 +7,8 @@
 //!
 //! Between hosts the same happens, but the ends look for each other over RDMA (`elsewhere`). This room may call what is
 //! known of sockets, streams and the anchor. It moves no bytes and knows nothing of transfers. Others call `advance`
-//! before each transfer, `send_shown` for a send, `forget_shown` after a receive, and `end` or `stay_on_tcp` for what must not move.
+//! before each transfer, `send_shown` for a send, `forget_shown` after a receive, and `end` or `stay_on_tcp` for what
+//! must not move.
 
 mod absent;
 mod acceptor;
