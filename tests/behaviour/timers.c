@@ -82,9 +82,9 @@ static void ends_a_wait(uint32_t events, bool looks) {
   /* The set has looked at it for long, and sleeps on it. */
   for (int i = 0; i < 5; i++) epoll_wait(set, &event, 1, 20);
   fill(fd, 0);
-  do EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
-  while (looks && (sleep_ms(1), SYS(epoll_wait(set, &event, 1, 0))) == 0);
-  if (!looks) EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  if (looks) UNTIL(SYS(epoll_wait(set, &event, 1, 0)) != 0);
+  else EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
   EQ(event.events & (EPOLLERR | EPOLLHUP), EPOLLERR | EPOLLHUP);
   EQ(get_option(fd, SOL_SOCKET, SO_ERROR), ETIMEDOUT);
   SYS(close(set));
