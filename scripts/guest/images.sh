@@ -14,7 +14,7 @@ guest_skips='perl perl-base perl-modules-5.36 libperl5.36 usrmerge libnumber-com
     init-system-helpers sysvinit-utils pci.ids libdb5.3 gcc-12-base iso-codes'
 modules_to_boot='virtio_pci virtio_blk virtio_console 9p 9pnet_virtio ext4 crc32c_generic'
 # Soft-RoCE asks for crc32 by algorithm, so depmod does not know that it needs crc32_generic.
-modules_later='crc32_generic libcrc32c veth 8021q rdma_rxe ib_uverbs rdma_ucm rdma_cm sch_netem sch_prio cls_u32 tcp_diag inet_diag
+modules_later='crc32_generic libcrc32c veth 8021q bonding bridge rdma_rxe ib_uverbs rdma_ucm rdma_cm sch_netem sch_prio cls_u32 tcp_diag inet_diag
     unix_diag virtio_rng smc smc_diag'
 
 # Has prepare_images use the newest kernel that apt knows for this release (backports or security), and a cache beside the

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 
 /* A file of that many bytes of the pattern. */
 static int pattern_file(size_t size) {
@@ -56,6 +57,56 @@ static void fetching_end(int fd) {
   SYS(close(fd));
 }
 ENDS(sendfile_nonblocking, serving_end, fetching_end)
+
+/* Answers of more than a segment each, from the first one on. */
+enum { ANSWER = 200000, ANSWERS = 200 };
+static void answer_by_vectors(int fd) {
+  for (int i = 0; i < ANSWERS; i++) {
+    wait_for(fd, POLLIN), get(fd, "request");
+    for (size_t at = 0; at < ANSWER;) {
+      size_t half = (ANSWER - at) / 2;
+      struct iovec pieces[] = {{(void *)pattern(at), half}, {(void *)pattern(at + half), ANSWER - at - half}};
+      ssize_t n = writev(fd, pieces, 2);
+      if (n < 0) wait_for(fd, POLLOUT);
+      else at += n;
+    }
+  }
+}
+static void answer_with_a_file(int fd) {
+  int file = pattern_file(ANSWER - 4);
+  for (int i = 0; i < ANSWERS; i++) {
+    off_t offset = 0;
+    wait_for(fd, POLLIN), get(fd, "request");
+    set_option(fd, IPPROTO_TCP, TCP_CORK, 1);
+    EQ(send(fd, pattern(0), 4, MSG_MORE), 4);
+    while (offset < ANSWER - 4)
+      if (sendfile(fd, file, &offset, ANSWER) < 0) wait_for(fd, POLLOUT);
+    set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
+  }
+  SYS(close(file));
+}
+static void *answers_by_vectors(void *fd) { return answer_by_vectors(*(int *)fd), NULL; }
+static void *answers_with_files(void *fd) { return answer_with_a_file(*(int *)fd), NULL; }
+static void ask_for_answers(void *(*answers)(void *fd), size_t header) {
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  set_nonblocking(server, true);
+  /* So it has sent something before the library looks at it for the first time, as on a slow host. */
+  EQ(past_libc(SYS_write, server, (long)"greeting", 8, 0, 0), 8);
+  get(client, "greeting");
+  pthread_t thread = start_thread(answers, &server);
+  for (int i = 0; i < ANSWERS; i++) {
+    put(client, "request");
+    recv_pattern(client, 0, header);
+    recv_pattern(client, 0, ANSWER - header);
+    /* Between hosts the ends meet in the background. */
+    if (is_between_hosts()) usleep(1000);
+  }
+  end_thread(thread);
+  SYS(close(client)), SYS(close(server)), SYS(close(listener));
+}
+SAN_CASE(answers_by_vectors_from_the_first_on) { ask_for_answers(answers_by_vectors, 0); }
+SAN_CASE(answers_with_files_from_the_first_on) { ask_for_answers(answers_with_files, 4); }
 
 SAN_CASE(sendfile_errors) {
   struct pair p = open_pair(V4);

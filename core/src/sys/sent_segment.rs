@@ -40,9 +40,18 @@ pub(crate) struct SentShown {
     pub(crate) until: u64,
 }
 
+/// What goes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtOnce {
+    /// Bytes of one segment.
+    pub(crate) room: usize,
+    /// The program has the kernel gather bytes (TCP_CORK).
+    gathers: bool,
+}
+
 /// Bytes of one segment that goes at once: nothing waits before it, and the peer has room. `None` if there is no saying,
 /// or if the program uses the error queue, or hears of it by a signal.
-pub(crate) fn goes_at_once(fd: Fd) -> Option<usize> {
+pub(crate) fn goes_at_once(fd: Fd) -> Option<AtOnce> {
     let words = information::<WORDS>(fd)?;
     let part = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
     let is_ready = net::is_established(fd)
@@ -53,13 +62,13 @@ pub(crate) fn goes_at_once(fd: Fd) -> Option<usize> {
             is_eager && words[18] as u32 == 0 && part(UNDER_WAY) < part(CONGESTION_WINDOW) / 2
         });
     let is_silent = file::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC == 0);
-    let gathers = net::option(fd, libc::IPPROTO_TCP, libc::TCP_CORK) != Ok(0);
+    let gathers = net::option(fd, libc::IPPROTO_TCP, libc::TCP_CORK).ok()? != 0;
     // Word 25 counts bytes sent, word 26 those sent again, and word 15 what is acknowledged.
     let under_way = words[25].saturating_sub(words[26]).saturating_sub(words[15]);
     let window = u64::from(part(WINDOW)).saturating_sub(under_way);
     let room = u64::from(part(SEGMENT_SIZE)).min(window) as usize;
-    let may = is_ready && is_silent && !gathers && !is_queue_the_programs(fd);
-    Some(room).filter(|room| may && *room > 0)
+    let may = is_ready && is_silent && !is_queue_the_programs(fd);
+    Some(AtOnce { room, gathers }).filter(|_| may && room > 0)
 }
 
 fn all_acknowledged(words: &[u64; WORDS]) -> bool {
@@ -81,11 +90,22 @@ fn is_queue_the_programs(fd: Fd) -> bool {
     all.into_iter().any(is_set)
 }
 
-/// Sends bytes that [go at once](goes_at_once), without waiting.
+/// Has the kernel send what it gathers. It goes on gathering what comes later.
+fn push(fd: Fd) {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    // The option itself has no effect on a socket that gathers. To set the option sends what is there.
+    let Ok(before) = net::option(fd, level, name) else { return };
+    let _ = net::set_option(fd, level, name, &1i32);
+    if before == 0 {
+        let _ = net::set_option(fd, level, name, &0i32);
+    }
+}
+
+/// Sends bytes, no more than [go at once](goes_at_once), without waiting.
 ///
 /// # Errors
 /// As send. Never raises SIGPIPE.
-pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
+pub(crate) fn send(fd: Fd, pieces: &[libc::iovec], at_once: AtOnce) -> Result<SentShown> {
     const CONTROL: usize = 3;
     // A control message: its length, level and type, then one word.
     let mut control = [0u64; CONTROL];
@@ -103,6 +123,9 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec]) -> Result<SentShown> {
     };
     let before = counts();
     let sent = actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags))?;
+    if at_once.gathers {
+        push(fd);
+    }
     let after = counts();
     let headers = show(fd, sent);
     let shown = before.zip(after).zip(headers).and_then(|((before, after), headers)| {
@@ -166,10 +189,11 @@ mod tests {
 
     fn send_shown(from: &TcpStream, bytes: &[u8]) -> Option<ShownSegment> {
         let fd = from.as_raw_fd();
-        assert!(goes_at_once(fd).unwrap() >= bytes.len());
+        let at_once = goes_at_once(fd).unwrap();
+        assert!(at_once.room >= bytes.len());
         let piece =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let result = send(fd, &[piece]).unwrap();
+        let result = send(fd, &[piece], at_once).unwrap();
         assert_eq!(result.sent, bytes.len());
         result.shown
     }
@@ -208,16 +232,39 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_gathers_sends_at_once_and_gathers_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        syn::keep(listener.as_raw_fd());
+        let connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let first_byte = syn::kept(accepted.as_raw_fd()).unwrap().first_byte;
+        accepted.set_nonblocking(true).unwrap();
+        let fd = connector.as_raw_fd();
+        net::set_option(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &1i32).unwrap();
+        let mut bytes = [0; 100];
+        for no_delay in [0, 1] {
+            net::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &no_delay).unwrap();
+            // To set it sends what was gathered before.
+            let _ = accepted.read(&mut bytes);
+            assert_eq!(send_shown(&connector, b"header").unwrap().own, first_byte);
+            assert_eq!(accepted.read(&mut bytes).unwrap(), 6);
+            for (name, value) in [(libc::TCP_CORK, 1), (libc::TCP_NODELAY, no_delay)] {
+                assert_eq!(net::option(fd, libc::IPPROTO_TCP, name), Ok(value), "{name}");
+            }
+            (&connector).write_all(b"gathered").unwrap();
+            assert!(accepted.read(&mut bytes).is_err());
+        }
+    }
+
+    #[test]
     fn nothing_is_asked_where_the_program_uses_the_queue_or_bytes_are_under_way() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let fd = connector.as_raw_fd();
         assert!(goes_at_once(fd).is_some());
-        for (level, name) in [
-            (libc::IPPROTO_TCP, libc::TCP_CORK),
-            (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
-            (libc::IPPROTO_IP, libc::IP_RECVERR),
-        ] {
+        for (level, name) in
+            [(libc::SOL_SOCKET, libc::SO_ZEROCOPY), (libc::IPPROTO_IP, libc::IP_RECVERR)]
+        {
             net::set_option(fd, level, name, &1i32).unwrap();
             assert_eq!(goes_at_once(fd), None, "{name}");
             net::set_option(fd, level, name, &0i32).unwrap();

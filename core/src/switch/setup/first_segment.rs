@@ -15,7 +15,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::policy;
 use crate::switch::socket::Socket;
 use crate::sys::sent_segment::{self, SentShown, ShownSegment};
-use crate::sys::{net, syn, time, Errno, Fd, Result};
+use crate::sys::{file, net, syn, time, Errno, Fd, Result};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
@@ -125,15 +125,14 @@ pub(super) fn stamp_of_accepted(socket: &Socket) -> Option<u32> {
 /// What proves on one host which connection it is.
 ///
 /// # Errors
-/// [`Reason::Quiet`] of a connector that has sent nothing yet, [`Reason::Pending`] while the next sends are tried, and
-/// [`Reason::Unproven`] where none of many showed it.
+/// [`Reason::Pending`] while the next sends are tried, and [`Reason::Unproven`] where none of many showed it.
 pub(super) fn number(socket: &Socket, role: Role) -> std::result::Result<FirstNumbers, Reason> {
     if role == Role::Acceptor {
         read_kept(socket);
     }
     let connectors = socket.first_segment.connectors();
     let numbers = connectors.map(|connectors| FirstNumbers { connectors, acceptors: None });
-    numbers.ok_or_else(|| why_unknown(socket, role))
+    numbers.ok_or_else(|| why_unknown(socket))
 }
 
 /// What proves between hosts which connection it is. The acceptor's number is part of it once the acceptor has sent
@@ -150,34 +149,31 @@ pub(super) fn numbers(
     let has_peer_sent = net::bytes_received(anchor) != Some(0);
     let acceptors = match role {
         Role::Acceptor if net::bytes_written(anchor) == Some(0) => None,
-        _ => Some(socket.first_segment.acceptors().ok_or_else(|| why_unknown(socket, role))?),
+        _ => Some(socket.first_segment.acceptors().ok_or_else(|| why_unknown(socket))?),
     };
     Ok((FirstNumbers { connectors, acceptors }, has_peer_sent))
 }
 
-/// Why no number is known.
-fn why_unknown(socket: &Socket, role: Role) -> Reason {
-    if role == Role::Connector && net::bytes_written(socket.anchor()) == Some(0) {
-        return Reason::Quiet;
+/// Why no number is known. One that has sent nothing has tried nothing.
+fn why_unknown(socket: &Socket) -> Reason {
+    let has_sent = net::bytes_written(socket.anchor()) != Some(0);
+    if !has_sent || socket.first_segment.wants_numbers() {
+        return Reason::Pending;
     }
-    match socket.first_segment.wants_numbers() {
-        true => Reason::Pending,
-        false => {
-            socket.first_segment.want_numbers(TRIES);
-            Reason::Unproven
-        }
-    }
+    socket.first_segment.want_numbers(TRIES);
+    Reason::Unproven
 }
 
 /// Sends over TCP bytes that are to show the numbers. `None`: they go as all others. Of those that do not fit into one
-/// segment some go ahead, or none if `all` are wanted.
+/// segment some go ahead. If `all` are wanted the rest follows, or none go where the rest may wait.
 pub(super) fn send(
     socket: &Socket,
     from: &Buffers,
     flags: i32,
     all: bool,
 ) -> Option<Result<usize>> {
-    const KNOWN_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // MSG_MORE is a hint. One segment does not heed it.
+    const KNOWN_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE;
     let (fd, known) = (socket.anchor(), &socket.first_segment);
     look_again(socket);
     let may = known.wants_numbers() && !known.is_shown() && flags & !KNOWN_FLAGS == 0;
@@ -186,11 +182,15 @@ pub(super) fn send(
     if role == Role::Acceptor {
         read_kept(socket);
     }
-    let room = sent_segment::goes_at_once(fd).filter(|room| !all || from.remaining() <= *room)?;
-    let length = room.min(from.remaining());
+    let at_once = sent_segment::goes_at_once(fd)?;
+    let length = at_once.room.min(from.remaining());
+    let may_wait = || flags & libc::MSG_DONTWAIT == 0 && !file::is_nonblocking(fd);
+    if all && length < from.remaining() && may_wait() {
+        return None;
+    }
     let result = from.with_pieces(length, |pieces| {
         let there: usize = pieces.iter().map(|piece| piece.iov_len).sum();
-        (there == length).then(|| sent_segment::send(fd, pieces))
+        (there == length).then(|| sent_segment::send(fd, pieces, at_once))
     });
     let SentShown { sent, shown, until } = match result? {
         Ok(sent) => sent,
@@ -215,7 +215,7 @@ pub(super) fn send(
     Some(Ok(if all { sent + send_rest(fd, from, sent, flags) } else { sent }))
 }
 
-/// Sends what the kernel had no memory for. How many bytes.
+/// Sends the rest, or as much of it as the kernel takes. How many bytes.
 fn send_rest(fd: Fd, from: &Buffers, sent: usize, flags: i32) -> usize {
     let mut rest = from.clone();
     rest.skip(sent);

@@ -271,7 +271,7 @@ fn begin(
     )?;
     if elsewhere::is_elsewhere(&tuple, role) && !looks_in_folder(socket) {
         return match elsewhere::begin(socket, &tuple, role) {
-            // The next send may show which connection it is.
+            // The next send may show which connection it is. Until then this is no attempt.
             Err(Reason::Pending) => Ok(None),
             begun => begun.map(Some),
         };
