@@ -111,8 +111,13 @@ const CLOSED: u64 = 7;
 
 /// True while neither end of a TCP connection has shut its direction down, as far as this kernel knows.
 pub fn is_established(fd: Fd) -> bool {
+    information::<1>(fd).is_some_and(|words| is_established_by(&words))
+}
+
+/// The same by what the kernel tells.
+pub(super) fn is_established_by(words: &[u64]) -> bool {
     const ESTABLISHED: u64 = 1;
-    information::<1>(fd).is_some_and(|words| words[0] & 0xff == ESTABLISHED)
+    words[0] & 0xff == ESTABLISHED
 }
 
 /// True if a TCP connection is over in both directions, or broken.

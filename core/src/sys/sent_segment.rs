@@ -8,7 +8,7 @@
 
 use super::headers::Headers;
 use super::net::{self, information};
-use super::{actions, call, file, Fd, Result};
+use super::{actions, call, file, poll, Fd, Result};
 
 /// Where tcp_info has the size of a segment, segments that are under way and that may be, and the peer's window (Linux
 /// 5.4).
@@ -54,21 +54,24 @@ pub(crate) struct AtOnce {
 pub(crate) fn goes_at_once(fd: Fd) -> Option<AtOnce> {
     let words = information::<WORDS>(fd)?;
     let part = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
-    let is_ready = net::is_established(fd)
+    let is_ready = net::is_established_by(&words)
         && (all_acknowledged(&words) || {
             // With other segments under way it goes at once if the program has asked for that.
             let is_eager =
                 net::option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_ok_and(|on| on != 0);
             is_eager && words[18] as u32 == 0 && part(UNDER_WAY) < part(CONGESTION_WINDOW) / 2
         });
+    if !is_ready {
+        return None;
+    }
     let is_silent = file::status_flags(fd).is_ok_and(|flags| flags & libc::O_ASYNC == 0);
     let gathers = net::option(fd, libc::IPPROTO_TCP, libc::TCP_CORK).ok()? != 0;
     // Word 25 counts bytes sent, word 26 those sent again, and word 15 what is acknowledged.
     let under_way = words[25].saturating_sub(words[26]).saturating_sub(words[15]);
     let window = u64::from(part(WINDOW)).saturating_sub(under_way);
     let room = u64::from(part(SEGMENT_SIZE)).min(window) as usize;
-    let may = is_ready && is_silent && !is_queue_the_programs(fd);
-    Some(AtOnce { room, gathers }).filter(|_| may && room > 0)
+    let may = is_silent && room > 0 && !is_queue_the_programs(fd);
+    Some(AtOnce { room, gathers }).filter(|_| may)
 }
 
 fn all_acknowledged(words: &[u64; WORDS]) -> bool {
@@ -117,7 +120,7 @@ pub(crate) fn send(fd: Fd, pieces: &[libc::iovec], at_once: AtOnce) -> Result<Se
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // Bytes written, and bytes received.
+    // Bytes written, and bytes received. Nothing that takes long comes between, so that seldom anything arrives there.
     let counts = || {
         information::<WORDS>(fd).map(|words| (net::written_by(&words), net::received_by(&words)))
     };
@@ -169,14 +172,18 @@ fn take(fd: Fd, bytes: &mut [u8]) -> Result<usize> {
 /// Takes off the error queue what came there of a segment that was sent again. False once all up to `position` is
 /// acknowledged, after which nothing more comes, or once the queue is the program's.
 pub(crate) fn forget(fd: Fd, position: u64) -> bool {
-    if is_queue_the_programs(fd) {
-        return false;
-    }
     // Asked first: what comes there later is taken off later.
     let words = information::<WORDS>(fd);
-    let _ = show(fd, 0);
     // Word 15 counts acknowledged bytes, and of a connector the first segment as one.
-    words.is_some_and(|words| !all_acknowledged(&words) && words[15] <= position)
+    let may_come = words.is_some_and(|words| !all_acknowledged(&words) && words[15] <= position);
+    let is_there = poll::poll_one(fd, 0).is_ok_and(|events| events & libc::POLLERR != 0);
+    if is_there {
+        if is_queue_the_programs(fd) {
+            return false;
+        }
+        let _ = show(fd, 0);
+    }
+    may_come
 }
 
 #[cfg(test)]

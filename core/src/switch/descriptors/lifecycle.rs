@@ -1,6 +1,7 @@
 //! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last descriptor of a socket ends
 //! its connection.
 
+use crate::provider::shm::Role;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{detach, limits};
@@ -117,9 +118,17 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
 
 /// Gives back the last pins on a socket that is TCP's: the descriptor's and the caller's.
 fn forget(socket: Pinned) {
+    end_traffic(&socket);
     holders::remove_holder(&socket);
     socket.set_anchor(-1);
     socket.keep().unpin_twice();
+}
+
+/// A connection that this process made has ended on TCP.
+fn end_traffic(socket: &Socket) {
+    if socket.role() == Some(Role::Connector) {
+        socket.traffic.end();
+    }
 }
 
 /// The descriptor `fd` is in the table no more; `is_last`: no other is.
@@ -138,6 +147,7 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
         holders::remove_holder(&socket);
         if socket.phase() != phase::SAN {
             // As most: nothing but TCP's own end is due.
+            end_traffic(&socket);
             socket.set_anchor(-1);
             let socket = socket.keep();
             socket.unpin_within(&mut structure);

@@ -4,7 +4,8 @@
 //!
 //! The acceptor's kernel keeps first segments, if it is asked to before they come. An end learns both numbers from a
 //! segment that it sends itself ([`sent_segment`]). The first bytes that it sends are the best for that, because nothing
-//! else is under way then. Only an end that may need a proof does so.
+//! else is under way then, and some ends send nothing more. To learn them takes a dozen system calls. So only an end
+//! that may need a proof does that, and none of a process whose connections are short.
 
 use super::identity;
 use crate::fabric;
@@ -13,15 +14,18 @@ use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::buffers::Buffers;
 use crate::switch::policy;
+use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
 use crate::sys::sent_segment::{self, SentShown, ShownSegment};
 use crate::sys::{file, net, syn, time, Errno, Fd, Result};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 const MILLISECOND: u64 = 1_000_000;
 /// So many sends are tried to learn the numbers.
 const TRIES: u8 = 16;
+/// A send of so many bytes is tried at once. It may begin a stream, under which each later segment waits for others; and
+/// it takes longer than to learn a number.
+const LARGE: usize = 16 << 10;
 
 /// The program has the kernel keep first segments for itself. To read one takes it away.
 static ARE_THE_PROGRAMS: AtomicBool = AtomicBool::new(false);
@@ -74,18 +78,24 @@ pub(in crate::switch) fn has_stamp() -> bool {
     policy::crosses_namespaces()
 }
 
-/// The kernel has just begun to make a connection with that peer. The call that made it `began` at that time (clock, ns),
+/// The kernel has just begun to make a connection. The call that made it `began` at that time (clock, ns),
 /// which is needed only for [a stamp](has_stamp).
-pub(in crate::switch) fn note_connecting(socket: &Socket, peer: &SocketAddr, began: Option<u64>) {
+pub(in crate::switch) fn note_connecting(socket: &Socket, began: Option<u64>) {
     if let Some(began) = began {
         let passed = time::now().saturating_sub(began) / MILLISECOND;
         let stamp = syn::stamp_now(socket.anchor()).map(|now| now.wrapping_sub(passed as u32));
         socket.first_segment.note_stamp(stamp);
     }
-    let is_tracked = || identity::may_be_translated(socket.anchor(), peer);
-    if may_be_doubted() || (may_track() && !policy::is_confined() && is_tracked()) {
+    if may_be_doubted() || may_track() {
         socket.first_segment.want_numbers(TRIES);
     }
+}
+
+/// True if an end may have to prove which connection it is.
+fn is_needed(socket: &Socket, role: Role) -> bool {
+    may_be_doubted()
+        || Tuple::of(socket.anchor(), role)
+            .is_ok_and(|tuple| identity::may_be_translated(socket.anchor(), &tuple.acceptor))
 }
 
 /// The program has just accepted a connection.
@@ -164,6 +174,11 @@ fn why_unknown(socket: &Socket) -> Reason {
     Reason::Unproven
 }
 
+/// True if a send of so many bytes is to be tried now, or something is to be taken away.
+pub(super) fn is_time(socket: &Socket, length: usize) -> bool {
+    socket.traffic.may_live() || length >= LARGE || socket.first_segment.is_shown()
+}
+
 /// Sends over TCP bytes that are to show the numbers. `None`: they go as all others. Of those that do not fit into one
 /// segment some go ahead. If `all` are wanted the rest follows, or none go where the rest may wait.
 pub(super) fn send(
@@ -178,6 +193,10 @@ pub(super) fn send(
     look_again(socket);
     let may = known.wants_numbers() && !known.is_shown() && flags & !KNOWN_FLAGS == 0;
     let role = socket.role().filter(|_| may && from.remaining() > 0)?;
+    if known.tries() == TRIES && !is_needed(socket, role) {
+        known.want_numbers(0);
+        return None;
+    }
     known.note_try();
     if role == Role::Acceptor {
         read_kept(socket);

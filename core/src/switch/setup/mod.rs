@@ -93,10 +93,11 @@ pub fn may_show(socket: &Socket) -> bool {
 #[cold]
 #[inline(never)]
 pub fn send_shown(socket: &Socket, from: &Buffers, flags: i32, all: bool) -> Option<Result<usize>> {
-    match is_on_small_stack() || process::is_borrowed() || policy::is_confined() {
-        true => None,
-        false => first_segment::send(socket, from, flags, all),
-    }
+    let may = first_segment::is_time(socket, from.remaining())
+        && !is_on_small_stack()
+        && !process::is_borrowed()
+        && !policy::is_confined();
+    may.then(|| first_segment::send(socket, from, flags, all)).flatten()
 }
 
 /// The step after a receive over TCP, and before the program asks for an error: takes away what the kernel may have shown

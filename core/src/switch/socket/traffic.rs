@@ -25,6 +25,36 @@ const MOST_UNMET: u8 = 8;
 /// [`initialize`]; the default is the configuration's.
 static ENOUGH: AtomicU32 = AtomicU32::new(0);
 
+/// How the connections of this process lived so far.
+static LIVES: Lives = Lives { short: AtomicU32::new(0) };
+
+struct Lives {
+    /// So many ended in a row before they were busy.
+    short: AtomicU32,
+}
+
+impl Lives {
+    /// So many tell that the next ones will be short, too.
+    const MANY: u32 = 8;
+
+    fn note_short(&self) {
+        let short = self.short.load(Relaxed);
+        if short < Self::MANY {
+            self.short.store(short + 1, Relaxed);
+        }
+    }
+
+    fn note_busy(&self) {
+        if self.short.load(Relaxed) != 0 {
+            self.short.store(0, Relaxed);
+        }
+    }
+
+    fn are_short(&self) -> bool {
+        self.short.load(Relaxed) >= Self::MANY
+    }
+}
+
 /// How many transfers it takes.
 pub(in crate::switch) fn initialize(transfers: u32) {
     ENOUGH.store(transfers, Relaxed);
@@ -49,7 +79,8 @@ pub(crate) struct Traffic {
     /// Attempts that did not find the peer in another network namespace or on another host, or that did not show which
     /// peer it is.
     unmet: AtomicU8,
-    /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
+    /// What stood for all that had happened on the SAN when it was last asked whether that changed; zero: it never was
+    /// there.
     activity: AtomicU32,
 }
 
@@ -83,6 +114,7 @@ impl Traffic {
     /// Begins with a new connection.
     pub(in crate::switch) fn begin(&self) {
         self.unmet.store(0, Relaxed);
+        self.activity.store(0, Relaxed);
         self.begin_anew();
     }
 
@@ -108,6 +140,20 @@ impl Traffic {
         calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
     }
 
+    /// True if it may become busy: it has made a good part of the transfers that this takes, or the last connections of
+    /// this process were not all short.
+    pub(in crate::switch) fn may_live(&self) -> bool {
+        const PARTS: u32 = 4;
+        !LIVES.are_short() || self.calls.load(Relaxed) >= ENOUGH.load(Relaxed) / PARTS
+    }
+
+    /// The connection has ended.
+    pub(in crate::switch) fn end(&self) {
+        if self.calls.load(Relaxed) < ENOUGH.load(Relaxed) && self.activity.load(Relaxed) == 0 {
+            LIVES.note_short();
+        }
+    }
+
     /// The next look comes after so many transfers.
     pub(in crate::switch) fn look_after(&self, calls: u32) {
         self.due.store(self.calls.load(Relaxed).wrapping_add(calls), Relaxed);
@@ -123,7 +169,10 @@ impl Traffic {
         self.bytes.store(0, Relaxed);
         self.look_after(if is_eager() { 1 } else { WINDOW });
         match self.pause.load(Relaxed) {
-            0 => Look::Busy,
+            0 => {
+                LIVES.note_busy();
+                Look::Busy
+            }
             pause => {
                 self.pause.store(pause - 1, Relaxed);
                 Look::Quiet
