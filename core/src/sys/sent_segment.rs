@@ -2,8 +2,8 @@
 //! that only processes know that have one of the connection's two ends.
 //!
 //! One control message with the bytes asks for the time at which the kernel hands the segment on. The kernel then puts
-//! the segment's first bytes on the socket's error queue, in the same call. Nothing about the socket changes, and the
-//! segment is as it would be. Until the segment is acknowledged, the kernel shows it again whenever it sends it again.
+//! the segment's first bytes on the socket's error queue, in the same call. Nothing about the socket changes. The
+//! segment goes by itself, also where the program has the kernel hold bytes back. Until the segment is acknowledged, the kernel shows it again whenever it sends it again.
 //! While something is on the error queue the socket is ready (POLLERR). So the caller [takes it off](forget) later, too.
 
 use super::headers::Headers;
@@ -44,22 +44,21 @@ pub(crate) struct SentShown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtOnce {
     /// Bytes of one segment.
-    pub(crate) room: usize,
+    pub(crate) length: usize,
     /// The program has the kernel gather bytes (TCP_CORK).
     gathers: bool,
 }
 
-/// Bytes of one segment that goes at once: nothing waits before it, and the peer has room. `None` if there is no saying,
-/// or if the program uses the error queue, or hears of it by a signal.
-pub(crate) fn goes_at_once(fd: Fd) -> Option<AtOnce> {
+/// How many of `wanted` bytes go at once in one segment: nothing waits before it, and the peer has room. `more`: the program
+/// says that more follow. `None` if there is no saying, or if the program uses the error queue, or hears of it by a signal.
+pub(crate) fn goes_at_once(fd: Fd, wanted: usize, more: bool) -> Option<AtOnce> {
     let words = information::<WORDS>(fd)?;
     let part = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
+    let is_eager = || net::option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_ok_and(|on| on != 0);
     let is_ready = net::is_established_by(&words)
         && (all_acknowledged(&words) || {
             // With other segments under way it goes at once if the program has asked for that.
-            let is_eager =
-                net::option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_ok_and(|on| on != 0);
-            is_eager && words[18] as u32 == 0 && part(UNDER_WAY) < part(CONGESTION_WINDOW) / 2
+            is_eager() && words[18] as u32 == 0 && part(UNDER_WAY) < part(CONGESTION_WINDOW) / 2
         });
     if !is_ready {
         return None;
@@ -69,9 +68,16 @@ pub(crate) fn goes_at_once(fd: Fd) -> Option<AtOnce> {
     // Word 25 counts bytes sent, word 26 those sent again, and word 15 what is acknowledged.
     let under_way = words[25].saturating_sub(words[26]).saturating_sub(words[15]);
     let window = u64::from(part(WINDOW)).saturating_sub(under_way);
-    let room = u64::from(part(SEGMENT_SIZE)).min(window) as usize;
-    let may = is_silent && room > 0 && !is_queue_the_programs(fd);
-    Some(AtOnce { room, gathers }).filter(|_| may)
+    let segment = part(SEGMENT_SIZE) as usize;
+    let length = segment.min(window as usize).min(wanted);
+    // Behind a small segment the next small one waits for the peer's acknowledgement, which may take 40 ms. It comes at
+    // once for the first bytes.
+    let is_harmless = || length == segment || net::written_by(&words) == 0 || is_eager();
+    let may = is_silent
+        && length > 0
+        && (!(gathers || more) || is_harmless())
+        && !is_queue_the_programs(fd);
+    Some(AtOnce { length, gathers }).filter(|_| may)
 }
 
 fn all_acknowledged(words: &[u64; WORDS]) -> bool {
@@ -104,7 +110,7 @@ fn push(fd: Fd) {
     }
 }
 
-/// Sends bytes, no more than [go at once](goes_at_once), without waiting.
+/// Sends the bytes that [go at once](goes_at_once), without waiting.
 ///
 /// # Errors
 /// As send. Never raises SIGPIPE.
@@ -196,8 +202,8 @@ mod tests {
 
     fn send_shown(from: &TcpStream, bytes: &[u8]) -> Option<ShownSegment> {
         let fd = from.as_raw_fd();
-        let at_once = goes_at_once(fd).unwrap();
-        assert!(at_once.room >= bytes.len());
+        let at_once = goes_at_once(fd, bytes.len(), false).unwrap();
+        assert_eq!(at_once.length, bytes.len());
         let piece =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let result = send(fd, &[piece], at_once).unwrap();
@@ -250,9 +256,14 @@ mod tests {
         net::set_option(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &1i32).unwrap();
         let mut bytes = [0; 100];
         for no_delay in [0, 1] {
-            net::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &no_delay).unwrap();
-            // To set it sends what was gathered before.
-            let _ = accepted.read(&mut bytes);
+            if no_delay != 0 {
+                for more in [true, false] {
+                    assert_eq!(goes_at_once(fd, 1, more), None, "what follows would wait");
+                }
+                net::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &no_delay).unwrap();
+                // To set it sends what was gathered before.
+                assert_eq!(accepted.read(&mut bytes).unwrap(), 8);
+            }
             assert_eq!(send_shown(&connector, b"header").unwrap().own, first_byte);
             assert_eq!(accepted.read(&mut bytes).unwrap(), 6);
             for (name, value) in [(libc::TCP_CORK, 1), (libc::TCP_NODELAY, no_delay)] {
@@ -268,20 +279,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connector = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let fd = connector.as_raw_fd();
-        assert!(goes_at_once(fd).is_some());
+        assert!(goes_at_once(fd, 1, false).is_some());
         for (level, name) in
             [(libc::SOL_SOCKET, libc::SO_ZEROCOPY), (libc::IPPROTO_IP, libc::IP_RECVERR)]
         {
             net::set_option(fd, level, name, &1i32).unwrap();
-            assert_eq!(goes_at_once(fd), None, "{name}");
+            assert_eq!(goes_at_once(fd, 1, false), None, "{name}");
             net::set_option(fd, level, name, &0i32).unwrap();
         }
-        assert!(goes_at_once(fd).is_some());
+        assert!(goes_at_once(fd, 1, false).is_some());
         connector.set_nonblocking(true).unwrap();
         while connector.write(&[0; 1 << 16]).is_ok() {}
-        assert_eq!(goes_at_once(fd), None, "there is no room");
+        assert_eq!(goes_at_once(fd, 1, false), None, "there is no room");
         let alone = net::socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
-        assert_eq!(goes_at_once(alone), None);
+        assert_eq!(goes_at_once(alone, 1, false), None);
         file::close(alone);
     }
 }

@@ -53,7 +53,7 @@ fn connect_over_tcp(
             socket.set_reason(Reason::Policy);
             socket.traffic.look_after(1);
         }
-        first_segment::note_connecting(socket, began);
+        first_segment::note_connecting(socket, peer, began);
     }
     result
 }

@@ -1,14 +1,13 @@
 //! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last descriptor of a socket ends
 //! its connection.
 
-use crate::provider::shm::Role;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{detach, limits};
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
-use crate::switch::setup::{self, first_segment, holders};
+use crate::switch::setup::{self, first_segment, holders, lives};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
@@ -118,17 +117,10 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
 
 /// Gives back the last pins on a socket that is TCP's: the descriptor's and the caller's.
 fn forget(socket: Pinned) {
-    end_traffic(&socket);
+    lives::note_end(&socket);
     holders::remove_holder(&socket);
     socket.set_anchor(-1);
     socket.keep().unpin_twice();
-}
-
-/// A connection that this process made has ended on TCP.
-fn end_traffic(socket: &Socket) {
-    if socket.role() == Some(Role::Connector) {
-        socket.traffic.end();
-    }
 }
 
 /// The descriptor `fd` is in the table no more; `is_last`: no other is.
@@ -147,7 +139,7 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
         holders::remove_holder(&socket);
         if socket.phase() != phase::SAN {
             // As most: nothing but TCP's own end is due.
-            end_traffic(&socket);
+            lives::note_end(&socket);
             socket.set_anchor(-1);
             let socket = socket.keep();
             socket.unpin_within(&mut structure);

@@ -8,16 +8,17 @@
 //! that may need a proof does that, and none of a process whose connections are short.
 
 use super::identity;
+use super::lives;
 use crate::fabric;
 use crate::proof::FirstNumbers;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::buffers::Buffers;
 use crate::switch::policy;
-use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
 use crate::sys::sent_segment::{self, SentShown, ShownSegment};
 use crate::sys::{file, net, syn, time, Errno, Fd, Result};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -25,7 +26,7 @@ const MILLISECOND: u64 = 1_000_000;
 const TRIES: u8 = 16;
 /// A send of so many bytes is tried at once. It may begin a stream, under which each later segment waits for others; and
 /// it takes longer than to learn a number.
-const LARGE: usize = 16 << 10;
+const LARGE: usize = 4 << 10;
 
 /// The program has the kernel keep first segments for itself. To read one takes it away.
 static ARE_THE_PROGRAMS: AtomicBool = AtomicBool::new(false);
@@ -78,24 +79,18 @@ pub(in crate::switch) fn has_stamp() -> bool {
     policy::crosses_namespaces()
 }
 
-/// The kernel has just begun to make a connection. The call that made it `began` at that time (clock, ns),
+/// The kernel has just begun to make a connection with that peer. The call that made it `began` at that time (clock, ns),
 /// which is needed only for [a stamp](has_stamp).
-pub(in crate::switch) fn note_connecting(socket: &Socket, began: Option<u64>) {
+pub(in crate::switch) fn note_connecting(socket: &Socket, peer: &SocketAddr, began: Option<u64>) {
     if let Some(began) = began {
         let passed = time::now().saturating_sub(began) / MILLISECOND;
         let stamp = syn::stamp_now(socket.anchor()).map(|now| now.wrapping_sub(passed as u32));
         socket.first_segment.note_stamp(stamp);
     }
-    if may_be_doubted() || may_track() {
+    let is_tracked = || identity::may_be_translated(socket.anchor(), peer);
+    if may_be_doubted() || (may_track() && !policy::is_confined() && is_tracked()) {
         socket.first_segment.want_numbers(TRIES);
     }
-}
-
-/// True if an end may have to prove which connection it is.
-fn is_needed(socket: &Socket, role: Role) -> bool {
-    may_be_doubted()
-        || Tuple::of(socket.anchor(), role)
-            .is_ok_and(|tuple| identity::may_be_translated(socket.anchor(), &tuple.acceptor))
 }
 
 /// The program has just accepted a connection.
@@ -135,14 +130,15 @@ pub(super) fn stamp_of_accepted(socket: &Socket) -> Option<u32> {
 /// What proves on one host which connection it is.
 ///
 /// # Errors
-/// [`Reason::Pending`] while the next sends are tried, and [`Reason::Unproven`] where none of many showed it.
+/// [`Reason::Quiet`] of a connector that has sent nothing yet, [`Reason::Pending`] while the next sends are tried, and
+/// [`Reason::Unproven`] where none of many showed it.
 pub(super) fn number(socket: &Socket, role: Role) -> std::result::Result<FirstNumbers, Reason> {
     if role == Role::Acceptor {
         read_kept(socket);
     }
     let connectors = socket.first_segment.connectors();
     let numbers = connectors.map(|connectors| FirstNumbers { connectors, acceptors: None });
-    numbers.ok_or_else(|| why_unknown(socket))
+    numbers.ok_or_else(|| why_unknown(socket, role))
 }
 
 /// What proves between hosts which connection it is. The acceptor's number is part of it once the acceptor has sent
@@ -159,28 +155,32 @@ pub(super) fn numbers(
     let has_peer_sent = net::bytes_received(anchor) != Some(0);
     let acceptors = match role {
         Role::Acceptor if net::bytes_written(anchor) == Some(0) => None,
-        _ => Some(socket.first_segment.acceptors().ok_or_else(|| why_unknown(socket))?),
+        _ => Some(socket.first_segment.acceptors().ok_or_else(|| why_unknown(socket, role))?),
     };
     Ok((FirstNumbers { connectors, acceptors }, has_peer_sent))
 }
 
-/// Why no number is known. One that has sent nothing has tried nothing.
-fn why_unknown(socket: &Socket) -> Reason {
-    let has_sent = net::bytes_written(socket.anchor()) != Some(0);
-    if !has_sent || socket.first_segment.wants_numbers() {
-        return Reason::Pending;
+/// Why no number is known.
+fn why_unknown(socket: &Socket, role: Role) -> Reason {
+    if role == Role::Connector && net::bytes_written(socket.anchor()) == Some(0) {
+        return Reason::Quiet;
     }
-    socket.first_segment.want_numbers(TRIES);
-    Reason::Unproven
+    match socket.first_segment.wants_numbers() {
+        true => Reason::Pending,
+        false => {
+            socket.first_segment.want_numbers(TRIES);
+            Reason::Unproven
+        }
+    }
 }
 
 /// True if a send of so many bytes is to be tried now, or something is to be taken away.
 pub(super) fn is_time(socket: &Socket, length: usize) -> bool {
-    socket.traffic.may_live() || length >= LARGE || socket.first_segment.is_shown()
+    lives::may_live(socket) || length >= LARGE || socket.first_segment.is_shown()
 }
 
 /// Sends over TCP bytes that are to show the numbers. `None`: they go as all others. Of those that do not fit into one
-/// segment some go ahead. If `all` are wanted the rest follows, or none go where the rest may wait.
+/// segment some go ahead. If `all` are wanted the rest follows, as far as there is room. None go so where that may wait.
 pub(super) fn send(
     socket: &Socket,
     from: &Buffers,
@@ -193,16 +193,13 @@ pub(super) fn send(
     look_again(socket);
     let may = known.wants_numbers() && !known.is_shown() && flags & !KNOWN_FLAGS == 0;
     let role = socket.role().filter(|_| may && from.remaining() > 0)?;
-    if known.tries() == TRIES && !is_needed(socket, role) {
-        known.want_numbers(0);
-        return None;
-    }
     known.note_try();
     if role == Role::Acceptor {
         read_kept(socket);
     }
-    let at_once = sent_segment::goes_at_once(fd)?;
-    let length = at_once.room.min(from.remaining());
+    let more = flags & libc::MSG_MORE != 0;
+    let at_once = sent_segment::goes_at_once(fd, from.remaining(), more)?;
+    let length = at_once.length;
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && !file::is_nonblocking(fd);
     if all && length < from.remaining() && may_wait() {
         return None;

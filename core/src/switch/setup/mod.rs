@@ -21,6 +21,7 @@ pub(in crate::switch) mod first_segment;
 pub(in crate::switch) mod holders;
 mod identity;
 mod leaving;
+pub(in crate::switch) mod lives;
 mod negotiate;
 mod no_segment;
 mod offer_name;
@@ -89,7 +90,8 @@ pub fn may_show(socket: &Socket) -> bool {
 }
 
 /// Sends over TCP so that the kernel shows the segment. `None`, mostly: the caller sends. It also sends the rest, if not all
-/// went. Of bytes of which `all` must go, either all go or none.
+/// went. Where it cannot, because `all` are to go by one call, this sends the rest, as far as there is room, or nothing where
+/// the call waits for room.
 #[cold]
 #[inline(never)]
 pub fn send_shown(socket: &Socket, from: &Buffers, flags: i32, all: bool) -> Option<Result<usize>> {

@@ -18,6 +18,7 @@ use super::elsewhere;
 use super::enter::enter;
 use super::first_segment;
 use super::leaving::check_leaving;
+use super::lives;
 use super::offer_socket::OFFER_SOCKET;
 use super::pace;
 use super::publish::publish;
@@ -68,7 +69,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 /// because a fork child's connection comes here, and order.ld says where this lies.
 #[inline(never)]
 pub(super) fn step(socket: &Socket) {
-    let looked = is_undisturbed(socket).then(|| socket.traffic.look());
+    let looked = is_undisturbed(socket).then(|| look(socket));
     if looked == Some(Look::Quiet) {
         // `sanctl` finds quiet connections of processes that publish. The kernel knows nothing of a rule.
         return match socket.reason() {
@@ -105,7 +106,7 @@ pub(super) fn step(socket: &Socket) {
     let negotiation = socket.guarded(&mut structure).negotiation.take();
     let offers = negotiation.is_none();
     let next = match negotiation.map(|negotiation| *negotiation) {
-        None => match looked.unwrap_or_else(|| socket.traffic.look()) {
+        None => match looked.unwrap_or_else(|| look(socket)) {
             Look::Quiet => return,
             Look::Busy if may_be_awaited_unseen(socket) => {
                 if !socket.is_published() {
@@ -146,6 +147,15 @@ pub(super) fn step(socket: &Socket) {
         let now = time::now();
         pace::count(now - began, now);
     }
+}
+
+/// A look that was due.
+fn look(socket: &Socket) -> Look {
+    let looked = socket.traffic.look();
+    if looked == Look::Busy {
+        lives::note_busy(socket);
+    }
+    looked
 }
 
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
@@ -271,7 +281,7 @@ fn begin(
     )?;
     if elsewhere::is_elsewhere(&tuple, role) && !looks_in_folder(socket) {
         return match elsewhere::begin(socket, &tuple, role) {
-            // The next send may show which connection it is. Until then this is no attempt.
+            // The next send may show which connection it is.
             Err(Reason::Pending) => Ok(None),
             begun => begun.map(Some),
         };

@@ -25,36 +25,6 @@ const MOST_UNMET: u8 = 8;
 /// [`initialize`]; the default is the configuration's.
 static ENOUGH: AtomicU32 = AtomicU32::new(0);
 
-/// How the connections of this process lived so far.
-static LIVES: Lives = Lives { short: AtomicU32::new(0) };
-
-struct Lives {
-    /// So many ended in a row before they were busy.
-    short: AtomicU32,
-}
-
-impl Lives {
-    /// So many tell that the next ones will be short, too.
-    const MANY: u32 = 8;
-
-    fn note_short(&self) {
-        let short = self.short.load(Relaxed);
-        if short < Self::MANY {
-            self.short.store(short + 1, Relaxed);
-        }
-    }
-
-    fn note_busy(&self) {
-        if self.short.load(Relaxed) != 0 {
-            self.short.store(0, Relaxed);
-        }
-    }
-
-    fn are_short(&self) -> bool {
-        self.short.load(Relaxed) >= Self::MANY
-    }
-}
-
 /// How many transfers it takes.
 pub(in crate::switch) fn initialize(transfers: u32) {
     ENOUGH.store(transfers, Relaxed);
@@ -140,18 +110,16 @@ impl Traffic {
         calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
     }
 
-    /// True if it may become busy: it has made a good part of the transfers that this takes, or the last connections of
-    /// this process were not all short.
-    pub(in crate::switch) fn may_live(&self) -> bool {
+    /// True until it has made a good part of the transfers after which the ends look for each other.
+    pub(in crate::switch) fn is_young(&self) -> bool {
         const PARTS: u32 = 4;
-        !LIVES.are_short() || self.calls.load(Relaxed) >= ENOUGH.load(Relaxed) / PARTS
+        self.calls.load(Relaxed) < ENOUGH.load(Relaxed) / PARTS
     }
 
-    /// The connection has ended.
-    pub(in crate::switch) fn end(&self) {
-        if self.calls.load(Relaxed) < ENOUGH.load(Relaxed) && self.activity.load(Relaxed) == 0 {
-            LIVES.note_short();
-        }
+    /// True if it has made some of them, not all, and was never on the SAN.
+    pub(in crate::switch) fn is_short(&self) -> bool {
+        let calls = self.calls.load(Relaxed);
+        calls > 0 && calls < ENOUGH.load(Relaxed) && self.activity.load(Relaxed) == 0
     }
 
     /// The next look comes after so many transfers.
@@ -169,10 +137,7 @@ impl Traffic {
         self.bytes.store(0, Relaxed);
         self.look_after(if is_eager() { 1 } else { WINDOW });
         match self.pause.load(Relaxed) {
-            0 => {
-                LIVES.note_busy();
-                Look::Busy
-            }
+            0 => Look::Busy,
             pause => {
                 self.pause.store(pause - 1, Relaxed);
                 Look::Quiet

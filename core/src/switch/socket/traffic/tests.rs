@@ -43,15 +43,3 @@ fn a_connection_that_lives_is_looked_at() {
         assert_eq!(over, [false, false, false, false, false, false, false, true]);
     }
 }
-
-#[test]
-fn connections_are_short_after_many_short_ones_until_one_is_busy() {
-    let lives = Lives { short: AtomicU32::new(0) };
-    for _ in 0..Lives::MANY {
-        assert!(!lives.are_short());
-        lives.note_short();
-    }
-    assert!(lives.are_short());
-    lives.note_busy();
-    assert!(!lives.are_short());
-}
