@@ -3,8 +3,9 @@
 //!
 //! One control message with the bytes asks for the time at which the kernel hands the segment on. The kernel then puts
 //! the segment's first bytes on the socket's error queue, in the same call. Nothing about the socket changes. The
-//! segment goes by itself, also where the program has the kernel hold bytes back. Until the segment is acknowledged, the kernel shows it again whenever it sends it again.
-//! While something is on the error queue the socket is ready (POLLERR). So the caller [takes it off](forget) later, too.
+//! segment goes by itself, also where the program has the kernel hold bytes back. Until the segment is acknowledged, the
+//! kernel shows it again whenever it sends it again. While something is on the error queue the socket is ready (POLLERR).
+//! So the caller [takes it off](forget) later, too.
 
 use super::headers::Headers;
 use super::net::{self, information};

@@ -5,7 +5,8 @@
 //! The acceptor's kernel keeps first segments, if it is asked to before they come. An end learns both numbers from a
 //! segment that it sends itself ([`sent_segment`]). The first bytes that it sends are the best for that, because nothing
 //! else is under way then, and some ends send nothing more. To learn them takes a dozen system calls. So only an end
-//! that may need a proof does that, and none of a process whose connections are short.
+//! that may need a proof does that. In a process whose connections are short it waits until its connection may
+//! [live](lives).
 
 use super::identity;
 use super::lives;
@@ -24,8 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 const MILLISECOND: u64 = 1_000_000;
 /// So many sends are tried to learn the numbers.
 const TRIES: u8 = 16;
-/// A send of so many bytes is tried at once. It may begin a stream, under which each later segment waits for others; and
-/// it takes longer than to learn a number.
+/// A send of so many bytes is tried at once: it may begin a stream, in which each later segment waits for others.
 const LARGE: usize = 4 << 10;
 
 /// The program has the kernel keep first segments for itself. To read one takes it away.
@@ -187,7 +187,7 @@ pub(super) fn send(
     flags: i32,
     all: bool,
 ) -> Option<Result<usize>> {
-    // MSG_MORE is a hint. One segment does not heed it.
+    // MSG_MORE is a hint. The segment that goes ahead does not heed it.
     const KNOWN_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE;
     let (fd, known) = (socket.anchor(), &socket.first_segment);
     look_again(socket);
