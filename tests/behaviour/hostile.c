@@ -82,9 +82,10 @@ static void scribble(void) {
 
 /* ---- both ends in one thread ---------------------------------------------------------------- */
 
-static bool is_expected(int e) {
-  return e == EAGAIN || e == ECONNRESET || e == EPIPE || e == ENOTCONN || e == EINVAL;
-}
+/* The memory between hosts is the process's own. A library that reads nonsense there may take nothing more from its
+ * link, which the device tells its peer after its own time. */
+static bool is_end(int e) { return e == ECONNRESET || (is_between_hosts() && e == ETIMEDOUT); }
+static bool is_expected(int e) { return is_end(e) || e == EAGAIN || e == EPIPE || e == ENOTCONN || e == EINVAL; }
 static void one_call(int fd, int set) {
   static char bytes[300000];
   size_t n = draw() % 3 ? draw() % 4000 : draw() % sizeof bytes;
@@ -111,7 +112,7 @@ static void finish(struct pair *p) {
   SYS(close(p->client));
   ssize_t n;
   while ((n = recv(p->server, bytes, sizeof bytes, 0)) > 0) {}
-  if (n < 0) EQ(errno, ECONNRESET);
+  if (n < 0) CHECK(is_end(errno));
   SYS(close(p->server));
 }
 
@@ -169,7 +170,7 @@ static void *serve(void *arg) {
   static _Thread_local char bytes[65536];
   ssize_t n;
   while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {}
-  if (n < 0) EQ(errno, ECONNRESET);
+  if (n < 0) CHECK(is_end(errno));
   /* On TCP, where it may have brought the connection, a writer with a peer that closed without having made room
    * learns of that after a minute. */
   if (shutdown(fd, SHUT_RDWR) < 0) EQ(errno, ENOTCONN);
@@ -179,7 +180,7 @@ static void *produce(void *arg) {
   int fd = *(int *)arg;
   static _Thread_local char bytes[100000];
   while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
-  CHECK(errno == EPIPE || errno == ECONNRESET);
+  CHECK(errno == EPIPE || is_end(errno));
   return NULL;
 }
 MIXED_CASE(corrupted_while_calls_wait) {
