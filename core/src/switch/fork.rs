@@ -115,12 +115,13 @@ pub fn exiting() {
             holders::remove_holder(socket);
         }
         // A peer on another host may have to hear how it went back.
-        if (is_tcps && stream.fabric.is_none()) || switchover::complete_or_retreat(socket, &stream)
+        if (is_tcps && !stream.is_between_hosts())
+            || switchover::complete_or_retreat(socket, &stream)
         {
             return holders::remove_holder(socket);
         }
-        if let Some(link) = stream.fabric {
-            return link_end::exiting(socket, &stream, link);
+        if stream.is_between_hosts() {
+            return link_end::exiting(socket, &stream);
         }
         if socket.phase() != phase::SAN {
             return holders::remove_holder(socket);

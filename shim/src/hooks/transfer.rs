@@ -28,7 +28,7 @@ pub(super) fn find_or_cancel(fd: c_int) -> Option<Pinned> {
 }
 
 /// Which code does a transfer.
-enum Carrier {
+enum Performer {
     /// The kernel. A socket that is on TCP stays there as long as this exists.
     Kernel(Option<Pinned>),
     /// The switch.
@@ -39,15 +39,15 @@ enum Carrier {
 /// There libc's own function is the cancellation point. Not inlined, because all that send and receive share it.
 #[inline(never)]
 #[link_section = "sanshim_path"]
-fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
-    let Some(socket) = find(fd) else { return Carrier::Kernel(None) };
+fn begin(fd: c_int, length: size_t, flags: c_int) -> Performer {
+    let Some(socket) = find(fd) else { return Performer::Kernel(None) };
     // The switch looks at what these two ask for before the kernel sends.
     let is_plain = flags & (libc::MSG_ZEROCOPY | libc::MSG_OOB) == 0;
     if is_plain && setup::advance(&socket, length) == Lane::Tcp {
-        return Carrier::Kernel(Some(socket));
+        return Performer::Kernel(Some(socket));
     }
     cancellation_point();
-    Carrier::Switch(socket)
+    Performer::Switch(socket)
 }
 
 /// A send by the kernel, which `real` does for so many bytes from there on.
@@ -205,9 +205,9 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match begin(fd, length, flags) {
-            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
+            Performer::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), flags,
                 |buffer, length| real(fd, buffer, length, flags)),
-            Carrier::Switch(socket) => or_kernel((&socket, fd), send_one(&socket, buffer, length, flags),
+            Performer::Switch(socket) => or_kernel((&socket, fd), send_one(&socket, buffer, length, flags),
                 |fd| real(fd, buffer, length, flags)),
         }
     }
@@ -223,10 +223,10 @@ hooks! {
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
         match begin(fd, length, flags) {
-            Carrier::Kernel(pinned) if to.is_null() => send_by_kernel(&pinned, (buffer, length),
+            Performer::Kernel(pinned) if to.is_null() => send_by_kernel(&pinned, (buffer, length),
                 flags, |buffer, length| real(fd, buffer, length, flags, to, to_length)),
-            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
-            Carrier::Switch(socket) => {
+            Performer::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
+            Performer::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {
                         return returned(Err(e));
@@ -241,9 +241,9 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
         match begin(fd, length, 0) {
-            Carrier::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), 0,
+            Performer::Kernel(pinned) => send_by_kernel(&pinned, (buffer, length), 0,
                 |buffer, length| real(fd, buffer, length)),
-            Carrier::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
+            Performer::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
                 |b| transfer::send(&socket, b, 0)),
                 |fd| real(fd, buffer, length)),
         }
@@ -294,8 +294,8 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match begin(fd, length, flags) {
-            Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length, flags)),
-            Carrier::Switch(socket) => or_kernel((&socket, fd), receive_one(&socket, buffer, length, flags),
+            Performer::Kernel(pinned) => received(pinned, real(fd, buffer, length, flags)),
+            Performer::Switch(socket) => or_kernel((&socket, fd), receive_one(&socket, buffer, length, flags),
                 |fd| real(fd, buffer, length, flags)),
         }
     }
@@ -305,10 +305,10 @@ hooks! {
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
         let socket = match begin(fd, length, flags) {
-            Carrier::Kernel(pinned) => {
+            Performer::Kernel(pinned) => {
                 return received(pinned, real(fd, buffer, length, flags, from, from_length));
             }
-            Carrier::Switch(socket) => socket,
+            Performer::Switch(socket) => socket,
         };
         let mut outcome = receive_one(&socket, buffer, length, flags);
         if let (Outcome::Done(result @ Ok(_)), false) = (&mut outcome, from.is_null()) {
@@ -323,8 +323,8 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
         match begin(fd, length, 0) {
-            Carrier::Kernel(pinned) => received(pinned, real(fd, buffer, length)),
-            Carrier::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
+            Performer::Kernel(pinned) => received(pinned, real(fd, buffer, length)),
+            Performer::Switch(socket) => or_kernel((&socket, fd), checked(whole(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), |fd| real(fd, buffer, length)),
         }
     }

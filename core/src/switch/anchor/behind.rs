@@ -34,13 +34,13 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
 /// Does what TCP's reset would have done, if the peer is gone and had not read everything. The unread bytes stay to be
 /// read.
 pub(super) fn look(socket: &Socket, stream: &Stream) {
-    let is_gone = || match stream.fabric {
-        Some(link) => {
+    let is_gone = || match stream.is_between_hosts() {
+        true => {
             // On the way back to TCP the link may end before the connection.
-            let has_ended = link.look_for_failure() || link::is_closed_by_peer(stream);
+            let has_ended = link::look_for_failure(stream) || link::is_closed_by_peer(stream);
             has_ended && !returning::is_due(stream)
         }
-        None => is_nobodys(stream.anchor),
+        false => is_nobodys(stream.anchor),
     };
     if may_be(stream) && !stream.peer_consumed_all() && is_gone() {
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);

@@ -8,7 +8,7 @@ use crate::switch::anchor::watchers;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Hold, Stream};
-use crate::sys::{file, jump, poll, process, time};
+use crate::sys::{jump, poll, process, time};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How long (ns) sleepers may take to come out of the kernel once the ring is there. One that is
@@ -24,7 +24,7 @@ pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
     let is_mine = e.sleepers.are_one()
         && e.holders.load(Relaxed) == 1
         && socket.watch_count.load(Relaxed) == 0;
-    if is_mine && silence(stream) {
+    if is_mine && stream.carrier().silence(stream) {
         socket.statistics().wakeups_received.add(1);
         if !e.sleepers.are_one() {
             // Another thread went to sleep meanwhile: the ring may have been that thread's.
@@ -57,7 +57,7 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl 
         return;
     }
     e.rang.store(0, SeqCst);
-    let rang = silence(stream);
+    let rang = stream.carrier().silence(stream);
     if forced {
         e.sleepers.clear();
     }
@@ -71,17 +71,6 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl 
     if rang {
         socket.statistics().wakeups_received.add(1);
         watchers::ring_taken_off(socket);
-    }
-}
-
-/// True if there was a ring.
-fn silence(stream: &Stream) -> bool {
-    match stream.fabric {
-        Some(link) => {
-            let mut rings = [0u8; 8];
-            file::read(link.event(), rings.as_mut_ptr(), rings.len()).is_ok()
-        }
-        None => stream.segment.bells().silence(),
     }
 }
 

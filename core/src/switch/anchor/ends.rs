@@ -3,7 +3,7 @@
 
 use crate::provider::shm::{BOTH_SHUT, CLOSED, FAILED, FINISHED};
 use crate::registry;
-use crate::session::{WayIn, WayOut};
+use crate::session::WayOut;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
@@ -42,7 +42,7 @@ pub(in crate::switch) fn ended(stream: &Stream) -> bool {
     // Over a fabric what lies here unread then comes again.
     let is_told = |finished| {
         finished & FINISHED != 0
-            && (stream.fabric.is_none() || !stream.endpoint.way_in().is_read_out())
+            && !(stream.is_between_hosts() && stream.endpoint.way_in().is_read_out())
     };
     is_told(stream.peer().sending.0.finished.load(Acquire))
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
@@ -100,26 +100,14 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP) == 0 {
         behind::look(socket, stream);
     }
-    // All is TCP's where the ends agreed on that.
-    let link = stream.fabric.filter(|link| !link.is_withdrawn());
-    if let Some(link) = link {
-        // Messages that came before the end count before it.
-        link.catch_up();
-    }
+    link::take_in_before_end(stream);
     if returning::is_kernels(stream) {
         // The kernel's end comes after the bytes that this end still has to read. The kernel tells it later.
         returning::follow(stream);
-        if let Some(link) = link.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
-            // If the peer is gone, no answer comes.
-            link.look_for_end();
-        }
-        return;
+        return link::look_for_answer(stream);
     }
-    if let Some(link) = link.filter(|link| link::look_for_early_end(stream, link, socket.anchor()))
-    {
-        // If the peer is gone, the link tells nothing more. (TCP's end may not come either, behind bytes that nobody
-        // takes.)
-        return link.look_for_end();
+    if link::look_for_early_end(stream, socket.anchor()) {
+        return;
     }
     // The kernel keeps what is known already, for the program that goes on with the connection.
     if events & libc::POLLERR != 0 && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE) {
@@ -259,7 +247,7 @@ pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
 pub(in crate::switch) fn loses(stream: &Stream) -> bool {
     let is_closed = || stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
     answers_with_reset(stream)
-        && (stream.fabric.is_none()
+        && (!stream.is_between_hosts()
             || stream.endpoint.has(flag::ANCHOR_ENDED)
             || is_closed()
             || net::is_ended_by_peer(stream.anchor))

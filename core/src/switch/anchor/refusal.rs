@@ -30,7 +30,7 @@ pub(in crate::switch) fn apply(socket: &Socket, stream: &Stream) -> Option<u64> 
     if is_more && !stream.endpoint.has(flag::RESET) {
         broken::lose_rest(socket, stream, libc::ECONNRESET);
         // The sender heard of both ends before TCP's end came, and so left the reset to this end.
-        if stream.fabric.is_some() {
+        if stream.is_between_hosts() {
             net::reset(socket.anchor());
         }
     }

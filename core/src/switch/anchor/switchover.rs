@@ -5,7 +5,6 @@
 //! segment. This module does not decide whether a connection goes there. It brings none back
 //! ([`detach`](crate::switch::back_to_tcp::detach)), except for an end whose peer never came.
 
-use crate::fabric::Link;
 use crate::provider::shm::AgreementState;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
@@ -16,6 +15,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::carrier::News;
 use crate::switch::stream::{Broken, Moved, Stream, Take};
 use crate::sys::{net, poll, process, time, Errno};
 
@@ -150,16 +150,16 @@ pub(in crate::switch) enum Taken {
 
 /// Bytes that the kernel has for an end over a fabric that receives over TCP, of which it is certain that they are from
 /// before the turn: its peer sends nothing over TCP again before this end's link has heard that it turned. Receive lock.
-fn certain(stream: &Stream, link: &Link) -> Result<u64, i32> {
+fn certain(stream: &Stream) -> Result<u64, i32> {
     let there = net::unread(stream.anchor).unwrap_or(0);
     if there > 0 {
-        link.catch_up();
+        stream.carrier().receive_all();
         return Ok(there);
     }
     // Nothing, an end, what came just now, or what is behind an urgent byte.
     let is_deaf = is_deaf(stream);
     let told = net::recv(stream.anchor, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
-    link.catch_up();
+    stream.carrier().receive_all();
     match told {
         Ok(n @ 1..) => Ok(n as u64),
         Err(Errno(libc::EAGAIN)) => Ok(0),
@@ -180,7 +180,7 @@ pub(in crate::switch) fn take(
         return Ok(receive(stream, to, take, u64::MAX));
     }
     // Before the look at the turn.
-    let certain = stream.fabric.map(|link| certain(stream, link));
+    let certain = stream.is_between_hosts().then(|| certain(stream));
     match (inbound(stream)?, certain) {
         (Inbound::San(_), _) => Ok(Taken::Over),
         (Inbound::Before(left), _) => Ok(match receive(stream, to, take, left) {
@@ -271,11 +271,7 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     if has_turned(stream) || has_error {
         return false;
     }
-    let is_withdrawn = match stream.fabric {
-        None => stream.segment.agreement().withdraw(),
-        Some(link) => withdraw(stream, link),
-    };
-    if !is_withdrawn {
+    if !withdraw(stream) {
         return false;
     }
     let mut structure = Structure::lock();
@@ -288,28 +284,29 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     true
 }
 
-/// Goes back before both ends have entered: true if the connection stays on TCP. Waits for the peer's link to say, which
-/// does so whatever its program does.
-fn withdraw(stream: &Stream, link: &Link) -> bool {
+/// Goes back before both ends have entered: true if the connection stays on TCP. Between hosts this waits for the peer's
+/// link to say, which does so whatever its program does.
+fn withdraw(stream: &Stream) -> bool {
     let start = time::now();
-    link.withdraw();
+    let is_heard = stream.carrier().send(stream, News::Withdraws);
     loop {
-        link.poll();
+        stream.poll();
         match stream.segment.agreement().state() {
-            AgreementState::Settled => return false,
             AgreementState::Withdrawn | AgreementState::Refused => return true,
+            AgreementState::Settled => return false,
+            _ if is_heard => return false,
             _ if time::now() - start < ANSWER => time::sleep(NAP),
             _ => break,
         }
     }
-    link.abandon_unanswered();
+    stream.carrier().close();
     stream.segment.agreement().state() != AgreementState::Settled
 }
 
 /// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
 /// TCP.
 pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -> bool {
-    if has_turned(stream) || (stream.fabric.is_some() && try_turn(stream)) {
+    if has_turned(stream) || (stream.is_between_hosts() && try_turn(stream)) {
         return false;
     }
     if retreat(socket, stream) {

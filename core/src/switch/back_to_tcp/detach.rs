@@ -89,7 +89,7 @@ pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
 /// there is room now. A process apart sends the rest.
 pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream) -> bool {
     let is_on_tcp = look_after(socket, stream);
-    if !is_on_tcp && stream.fabric.is_none() {
+    if !is_on_tcp && !stream.is_between_hosts() {
         linger::send_rest_apart(socket, stream);
     }
     is_on_tcp
@@ -191,7 +191,7 @@ fn await_pulling_peer(socket: &Socket, stream: &Stream) {
 /// the rest. True if the socket is on TCP. This waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
     await_pulling_peer(socket, stream);
-    if stream.fabric.is_none() && !look_after(socket, stream) {
+    if !stream.is_between_hosts() && !look_after(socket, stream) {
         leave_with_all(stream, socket.anchor());
     }
     look_after_to_the_end(socket, stream)

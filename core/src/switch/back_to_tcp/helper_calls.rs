@@ -22,8 +22,8 @@ pub(in crate::switch) const CALLS: HelperCalls =
 /// Goes on with a return that the peer of this link began. True: the helper calls this once more in a moment.
 fn come_to(link: &Link) -> bool {
     let is_it = |socket: &Socket| {
-        let fabric = socket.stream().and_then(|stream| stream.fabric);
-        fabric.is_some_and(|one| std::ptr::eq(one, link))
+        let own = socket.stream().and_then(|stream| stream.link());
+        own.is_some_and(|one| std::ptr::eq(one, link))
     };
     go_on_with_each(is_it, |one| one.go_on(Reason::PeerReturned, returning::may_go_on))
 }
@@ -41,7 +41,7 @@ fn serve_requests() -> bool {
     let is_asked = |socket: &Socket| {
         socket.phase() == phase::SAN
             && socket.statistics().is_asked_to_detach()
-            && socket.stream().is_some_and(|stream| stream.fabric.is_some())
+            && socket.stream().is_some_and(|stream| stream.is_between_hosts())
     };
     let again =
         go_on_with_each(is_asked, |one| one.go_on(Reason::Detached, returning::may_begin_later));

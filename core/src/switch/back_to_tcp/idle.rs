@@ -6,9 +6,9 @@
 //! process sweeps.
 
 use super::{detach, limits};
-use crate::fabric::Link;
 use crate::reason::Reason;
 use crate::session::WayOut;
+use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::structure::Structure;
@@ -115,9 +115,12 @@ fn look_at(socket: &Socket) -> bool {
 /// Notes what happened until this sweep. True if nothing happened since the last sweep, and nothing is under way.
 fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
     // Between hosts, an end whose peer has not come would have to wait for the peer's answer.
-    let goes_by_itself =
-        |link: &Link| !link.is_foreign() && stream.endpoint.way_out() != WayOut::Tcp;
-    if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {
+    let needs_answer = stream.is_between_hosts() && stream.endpoint.way_out() == WayOut::Tcp;
+    if needs_answer
+        || !link::is_controlled_here(stream)
+        || is_eager()
+        || stream.endpoint.is_shared()
+    {
         return false;
     }
     let (shown, tail) = (stream.statistics, stream.own().sending.0.tail.load(Relaxed));

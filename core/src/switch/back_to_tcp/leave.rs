@@ -4,12 +4,13 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
-use crate::fabric::Link;
 use crate::provider::shm::{BOTH_SHUT, CLOSED, RETURNED};
 use crate::reason::Reason;
 use crate::session::{DirectionState, OutEvent, WayOut};
+use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
+use crate::switch::stream::carrier::News;
 use crate::switch::stream::Stream;
 use crate::sys::{net, poll, time, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -90,16 +91,15 @@ fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
 /// take bytes that go over TCP from now on for bytes from before the turn.
 fn make_turn_known(stream: &Stream) -> bool {
     let has_turned = stream.own().sending.0.direction.state().turned;
-    stream.fabric.is_none_or(|link| !has_turned || link.make_turn_known() || link.has_failed())
+    !has_turned || stream.carrier().send(stream, News::Turned)
 }
 
 /// Gives the flags with which an end of a connection cannot leave any more. `begun`: the end has begun to leave.
 /// `must`: it has begun, or the peer wants it to leave.
 fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
-    match stream.fabric {
-        Some(_) if must => returning::ENDED,
-        _ if begun => returning::ENDED,
-        _ => returning::OVER,
+    match begun || (must && stream.is_between_hosts()) {
+        true => returning::ENDED,
+        false => returning::OVER,
     }
 }
 
@@ -107,7 +107,7 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// closes, would find bytes there that come too late. So an end does that only if its process may be gone when the peer
 /// asks, and only if the link has not told the peer of the stream's end.
 fn may_pull(stream: &Stream) -> bool {
-    stream.fabric.is_none() || (is_handed_over(stream) && !stream.endpoint.has(flag::SEND_SHUT))
+    !stream.is_between_hosts() || (is_handed_over(stream) && !stream.endpoint.has(flag::SEND_SHUT))
 }
 
 /// True if another program goes on with the connection. The helper, or a relative, may be the one that does what an exec
@@ -126,7 +126,7 @@ fn awaits_recall(stream: &Stream, anchor: Fd) -> bool {
     let fits = || net::room_to_send(anchor).is_none_or(|room| unread <= room);
     let sends_it = || may_pull(stream) && fits();
     let is_closed = || stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
-    let is_over = || is_closed() || stream.fabric.is_some_and(Link::look_for_failure);
+    let is_over = || is_closed() || link::look_for_failure(stream);
     let until = stream.endpoint.returning_since.load(Relaxed) + RECALL_TIMEOUT;
     is_handed_over(stream) && unread > 0 && !sends_it() && !is_over() && time::now() < until
 }
@@ -164,13 +164,7 @@ fn say_left(stream: &Stream) -> DirectionState {
     let before = own.direction.leave();
     // This comes before the ring, so that a thread that the ring wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
-    match stream.fabric {
-        // This comes before anything goes over TCP. Otherwise bytes would belong to nobody if this process died before
-        // the peer knew.
-        Some(link) => link.tell_return(),
-        // A thread that sleeps on the SAN does not hear what comes over TCP.
-        None => stream.segment.bells().ring(),
-    }
+    stream.carrier().send(stream, News::Left);
     before
 }
 

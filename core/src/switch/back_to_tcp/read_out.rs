@@ -1,11 +1,11 @@
 //! The second step of the way back to TCP ([`detach`](super::detach)): this end reads nothing more from the segment.
 //! This step sends nothing.
 
-use crate::fabric::Link;
 use crate::session::{end_reading, read_twice, DirectionState, InEvent, WayIn};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::socket::Socket;
+use crate::switch::stream::carrier::News;
 use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, Errno};
@@ -17,13 +17,14 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     let direction = &stream.peer().sending.0.direction;
     let Ok(_held) = stream.lock_receive() else { return false };
     let unread = || stream.available().map(|unread| unread > 0);
-    let ended = match stream.fabric {
-        None if !recalls_unread && (look_for_sleepers(stream) || is_over_here(stream)) => Ok(false),
-        None => {
+    let stays = || !recalls_unread && (look_for_sleepers(stream) || is_over_here(stream));
+    let ended = match stream.is_between_hosts() {
+        true => ask(stream, recalls_unread, unread),
+        false if stays() => Ok(false),
+        false => {
             let passes = || pass_what_comes_again(stream);
             end_reading(direction, recalls_unread, unread, || stop(stream), passes)
         }
-        Some(link) => ask(stream, link, recalls_unread, unread),
     };
     match ended {
         Ok(true) => {
@@ -107,7 +108,6 @@ fn stop(stream: &Stream) {
 /// Asks the peer's link, which decides over a fabric, and ends reading until the link answers.
 fn ask(
     stream: &Stream,
-    link: &Link,
     recalls_unread: bool,
     unread: impl FnOnce() -> Result<bool, Broken>,
 ) -> Result<bool, Broken> {
@@ -126,7 +126,7 @@ fn ask(
     if !left {
         stop(stream);
         stream.endpoint.step_in(InEvent::Asked);
-        link.ask_again();
+        stream.carrier().send(stream, News::Recalls);
     }
     Ok(true)
 }
@@ -135,13 +135,13 @@ fn ask(
 /// Over a fabric the peer's link says that, or says that reading goes on.
 pub(super) fn take_answer(stream: &Stream) -> bool {
     let e = stream.endpoint;
-    let Some(link) = stream.fabric.filter(|_| e.way_in() == WayIn::Asking) else {
+    if e.way_in() != WayIn::Asking {
         return e.way_in() == WayIn::Back;
-    };
+    }
     stream.poll();
     let Ok(_held) = stream.lock_receive() else { return false };
     if e.way_in() == WayIn::Asking {
-        let answer = match link.answer() {
+        let answer = match stream.carrier().answer() {
             Some(true) => Some(InEvent::Granted),
             Some(false) => Some(InEvent::Refused),
             None if link::is_closed_by_peer(stream) => Some(InEvent::Refused),
@@ -149,7 +149,7 @@ pub(super) fn take_answer(stream: &Stream) -> bool {
         };
         match answer {
             Some(answer) => drop(e.step_in(answer)),
-            None => link.ask_again(),
+            None => drop(stream.carrier().send(stream, News::Recalls)),
         }
     }
     e.way_in() == WayIn::Back

@@ -77,7 +77,8 @@ pub(in crate::switch) fn bring_back(
     (wait, began): (WaitForRoom, u64),
 ) -> bool {
     let stream = &stream.over(anchor);
-    let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
+    let longest =
+        if stream.is_between_hosts() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
     let until = |time: u64| began.saturating_add(time);
     let mut pause = FIRST_PAUSE;
     loop {
@@ -143,7 +144,7 @@ fn comes_again(stream: &Stream) -> bool {
 /// True if this end's kernel would answer with a reset what the peer sends again: this end shut both directions down.
 fn is_refused(stream: &Stream) -> bool {
     let is_shut = stream.endpoint.state().among(flag::BOTH_SHUT) == flag::BOTH_SHUT;
-    stream.fabric.is_none() && is_shut && stream.has_unread()
+    !stream.is_between_hosts() && is_shut && stream.has_unread()
 }
 
 /// True if a return has begun, or may begin later.

@@ -201,17 +201,14 @@ fn last_close(socket: &Socket) {
         // Any process can send what the peer wants again. The others may not look, or may be dead.
         detach::look_after(socket, &stream);
     }
-    if let Some(link) = stream.fabric.filter(|_| shared) {
-        return link_end::leave_to_relatives(socket, &stream, link);
-    }
     if shared {
-        return;
+        return link_end::leave_to_relatives(socket, &stream);
     }
     if detach::finish(socket, &stream) {
         return;
     }
-    if let Some(link) = stream.fabric {
-        return link_end::close(socket, &stream, link);
+    if stream.is_between_hosts() {
+        return link_end::close(socket, &stream);
     }
     let is_over = stream.is_finished() && stream.endpoint.has(flag::SEND_SHUT);
     if is_over && net::linger(socket.anchor()) == Some(0) {

@@ -1,7 +1,6 @@
 //! The end of a connection whose peer is on another host: the library keeps TCP's end back until the peer has
 //! everything (D11).
 
-use crate::fabric::Link;
 use crate::switch::anchor::link;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
@@ -12,27 +11,27 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
-pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
+pub(in crate::switch) fn close(socket: &Socket, stream: &Stream) {
     stream.say_closed();
-    if link::flush(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
+    if link::flush(stream) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
     // The process that sends the rest, or will, may have no descriptor with which to keep TCP's end back.
-    if link.is_foreign() || link.is_moving() {
-        return link::wait_for(stream, link);
+    if !link::is_controlled_here(stream) || link::is_moving(stream) {
+        return link::wait_for(stream);
     }
-    link::hold_anchor(socket, link);
+    link::hold_anchor(socket, stream);
 }
 
 /// A process of several closes its last descriptor of the connection.
-pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream, link: &Link) {
-    if !link.is_foreign() && !link::flush(stream, link) {
-        link::hold_anchor(socket, link);
+pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream) {
+    if link::is_controlled_here(stream) && !link::flush(stream) {
+        link::hold_anchor(socket, stream);
     }
 }
 
 /// The process exits with the connection open.
-pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
+pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream) {
     static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
     static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
     // It lasts to the end of this function: the process that has the link carries the last word.
@@ -45,18 +44,18 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         _ => return,
     };
     if is_over {
-        link::wait_until(stream, link, first_and(&GONE_UNTIL, link::LINGER));
+        link::wait_until(stream, first_and(&GONE_UNTIL, link::LINGER));
         return;
     }
-    link::settle_control(link, || first_and(&COMES_UNTIL, link::LINGER));
-    if shared && !link.is_foreign() {
-        return leave_control_to_relatives(link);
+    link::settle_control(stream, || first_and(&COMES_UNTIL, link::LINGER));
+    if shared && link::is_controlled_here(stream) {
+        return leave_control_to_relatives(stream);
     }
     if !shared {
         stream.say_closed();
     }
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {
-        link::wait_for(stream, link);
+        link::wait_for(stream);
     }
 }
 
@@ -67,8 +66,8 @@ fn first_and(first: &AtomicU64, then: u64) -> u64 {
 }
 
 /// Relatives go on with the connection: one of them takes control of its link. (D12: otherwise it ends.)
-fn leave_control_to_relatives(link: &Link) {
+fn leave_control_to_relatives(stream: &Stream) {
     static GOES_UNTIL: AtomicU64 = AtomicU64::new(0);
-    link::leave_control(link, first_and(&GOES_UNTIL, link::LEAVING));
-    link.abandon();
+    link::leave_control(stream, first_and(&GOES_UNTIL, link::LEAVING));
+    link::abandon(stream);
 }

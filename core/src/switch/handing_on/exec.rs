@@ -265,12 +265,10 @@ impl Exec {
                 if !departure.is_shared {
                     detach::finish_sending(socket, &stream);
                 }
-                if let Some(link) = stream.fabric {
-                    link::settle_control(link, || gone);
-                    match departure.is_shared {
-                        true => link::leave_control(link, goes),
-                        false => link::wait_until(&stream, link, gone),
-                    }
+                link::settle_control(&stream, || gone);
+                match departure.is_shared {
+                    true => link::leave_control(&stream, goes),
+                    false => link::wait_until(&stream, gone),
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }

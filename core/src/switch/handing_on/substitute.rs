@@ -19,7 +19,7 @@ pub(super) fn is_over(anchor: Fd, stream: &Stream) -> bool {
     const ENDS: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     let word = stream.peer().sending.0.direction.state();
     let has_ended = || poll::poll_one(anchor, ENDS).is_ok_and(|events| events & ENDS != 0);
-    let is_at_once = stream.fabric.is_none() && !word.left && !word.replayed;
+    let is_at_once = !stream.is_between_hosts() && !word.left && !word.replayed;
     is_at_once && (stream.endpoint.has(flag::ANCHOR_ENDED) || has_ended())
 }
 

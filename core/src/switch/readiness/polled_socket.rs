@@ -15,6 +15,7 @@ use crate::switch::readiness::events;
 use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::Pinned;
+use crate::switch::stream::carrier::SleepStep;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::armed::{self, Armed};
@@ -182,9 +183,7 @@ impl PolledSocket {
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(armed::arm(&stream, CountedEvent::Write));
         }
-        if let Some(link) = stream.fabric {
-            link.notify_helper();
-        }
+        stream.carrier().sleep(SleepStep::OnBell);
         ring::recover_if_needed(&self.socket, &stream);
     }
 

@@ -15,6 +15,7 @@ use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::carrier::News;
 use crate::sys::{actions, file, net, poll};
 
 /// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
@@ -49,7 +50,7 @@ pub(super) fn enter(
     publish(socket, structure, Reason::OnSan);
     if let Some(stream) = socket.stream() {
         stream.publish_transfers();
-        if stream.fabric.is_none() {
+        if !stream.is_between_hosts() {
             let is_acceptor = role == Role::Acceptor;
             socket.statistics().set_session(stream.segment.inode(), is_acceptor);
         }
@@ -76,7 +77,5 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     stream.peer().sending.0.direction.enter();
     switchover::try_turn(&stream);
     watchers::to_switch(structure, socket);
-    if let Some(link) = stream.fabric {
-        link.say_entered();
-    }
+    stream.carrier().send(&stream, News::Entered);
 }

@@ -14,7 +14,7 @@ pub(super) fn publish(socket: &Socket, structure: &mut Structure, reason: Reason
     let Ok(tuple) = Tuple::of(socket.anchor(), role) else { return };
     let is_news = !socket.is_published() || socket.reason() != reason;
     let provider = match reason {
-        Reason::OnSan if socket.stream().is_some_and(|one| one.fabric.is_some()) => {
+        Reason::OnSan if socket.stream().is_some_and(|one| one.is_between_hosts()) => {
             link::provider()
         }
         Reason::OnSan => Provider::Shm,

@@ -41,7 +41,7 @@ impl Socket {
         if !self.has_end() {
             return true;
         }
-        let link = self.stream().and_then(|stream| stream.fabric);
+        let link = self.stream().and_then(|stream| stream.link());
         if link.is_some_and(Link::is_needed) {
             return false;
         }
@@ -131,8 +131,8 @@ impl Socket {
         // SAFETY: written before `endpoint`.
         let segment = unsafe { (*self.segment.get()).as_deref() }?;
         // SAFETY: as the endpoint.
-        let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
-        Some(Stream::new(endpoint, segment, self.statistics(), fabric).over(self.anchor()))
+        let link = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
+        Some(Stream::new(endpoint, segment, self.statistics(), link).over(self.anchor()))
     }
 }
 

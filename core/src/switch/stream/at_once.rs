@@ -32,7 +32,7 @@ impl<'a> Stream<'a> {
         let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
         let length = from.remaining();
         let fits = length.wrapping_sub(1) < self.payload_out() as usize;
-        if !fits || length >= self.endpoint.threshold() as usize || self.fabric.is_some() {
+        if !fits || length >= self.endpoint.threshold() as usize || self.is_between_hosts() {
             return None;
         }
         let _held = self.hold_again(&send.lock)?;
@@ -122,7 +122,7 @@ impl<'a> Stream<'a> {
     /// and no direction goes back to TCP.
     #[inline(always)]
     pub(crate) fn is_undisturbed(&self) -> bool {
-        self.fabric.is_none()
+        !self.is_between_hosts()
             && self.endpoint.state().is_on_san_with(AT_REST)
             && self.peer().sending.0.finished.load(Acquire) == 0
     }
@@ -145,7 +145,7 @@ impl<'a> Stream<'a> {
     #[inline(always)]
     pub(crate) fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
-        if self.fabric.is_some() {
+        if self.is_between_hosts() {
             return None;
         }
         let _held = self.hold_again(&receive.lock)?;

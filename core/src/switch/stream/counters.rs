@@ -1,6 +1,7 @@
 //! Raising the select counters of this end's events. A bell tells a thread that raised a counter of the event (A18).
 
 use crate::session::Ticket;
+use crate::switch::stream::carrier::SleepStep;
 use crate::switch::stream::Stream;
 
 /// What a thread waits for.
@@ -19,17 +20,13 @@ pub(in crate::switch) fn raise(stream: &Stream, event: CountedEvent) -> Ticket {
         CountedEvent::Read => counters.read.raise(),
         CountedEvent::Write => counters.write.raise(),
     };
-    if let Some(link) = stream.fabric {
-        link.before_sleep();
-    }
+    stream.carrier().sleep(SleepStep::Raised);
     ticket
 }
 
 /// [`raise`] for a thread that sleeps in no call on the socket: on an epoll set, or until a signal.
 pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: CountedEvent) -> Ticket {
-    if let Some(link) = stream.fabric {
-        link.note_awaited_elsewhere();
-    }
+    stream.carrier().sleep(SleepStep::Elsewhere);
     raise(stream, event)
 }
 

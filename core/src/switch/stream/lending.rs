@@ -13,17 +13,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 impl Stream<'_> {
     /// What RDMA can do on this connection at this moment (A2).
     pub(crate) fn abilities(&self) -> Abilities {
-        match self.fabric {
-            // The queue pair may be another process's, or on its way there.
-            Some(link) if !link.may_use_memory() => Abilities::NONE,
-            _ => self.endpoint.abilities(),
-        }
+        self.rdma().abilities(self)
     }
 
     /// Most bytes that one transfer moves.
     pub(crate) fn largest_transfer(&self) -> usize {
-        let largest = self.fabric.map_or(LARGEST_TRANSFER, |link| link.largest_transfer());
-        largest.min(LARGEST_TRANSFER) as usize
+        self.rdma().largest_transfer().min(LARGEST_TRANSFER) as usize
     }
 
     fn lent(&self, right: Right) -> &MemoryRegistration {
@@ -37,7 +32,7 @@ impl Stream<'_> {
     pub(crate) fn lend(&self, right: Right, key: u32, at: u64, length: u32) -> bool {
         let lent = self.lent(right);
         lent.register(key, at, length, right);
-        let is_lent = self.fabric.is_none_or(|link| link.lend(right, key, at, length));
+        let is_lent = self.rdma().lend(right, key, at, length);
         if !is_lent {
             let _ = lent.deregister(0);
         }
@@ -46,9 +41,7 @@ impl Stream<'_> {
 
     /// Ends RDMA read of what this end lent: how many of the `length` bytes the peer read.
     pub(crate) fn take_back_readable(&self, length: u32) -> u32 {
-        if let Some(link) = self.fabric {
-            link.take_memory_back(Right::Read, false);
-        }
+        self.rdma().take_back(Right::Read, false);
         // The peer only reads this memory, and a reader never keeps it busy.
         self.lent(Right::Read).deregister(length).unwrap_or(0)
     }
@@ -56,9 +49,7 @@ impl Stream<'_> {
     /// Ends RDMA write into what this end lent: how many of the `length` bytes the peer wrote.
     pub(crate) fn take_back_writable(&self, length: u32) -> u32 {
         let lent = self.lent(Right::Write);
-        if let Some(link) = self.fabric {
-            link.take_memory_back(Right::Write, self.is_advertisement_over());
-        }
+        self.rdma().take_back(Right::Write, self.is_advertisement_over());
         loop {
             match lent.deregister(length) {
                 Ok(bytes) => return bytes,

@@ -9,6 +9,7 @@ mod advertisement_tests;
 mod arrived;
 mod at_once;
 pub(in crate::switch) mod batching;
+pub(in crate::switch) mod carrier;
 mod control_messages;
 pub(in crate::switch) mod counters;
 mod due_messages;

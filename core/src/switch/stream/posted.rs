@@ -3,7 +3,6 @@
 
 use super::holding::Hold;
 use super::Stream;
-use crate::fabric::Link;
 use crate::provider::shm::Right;
 use crate::session::transfer::{Call, Posting};
 use crate::session::{Control, LARGEST_TRANSFER};
@@ -42,7 +41,7 @@ impl<'a> Posted<'a> {
             (&self.stream.own().writable.0, &self.stream.endpoint.suspension);
         registration.done() > 0
             || (suspension.stamp() != self.session && !suspension.holds_back())
-            || self.stream.fabric.is_some_and(Link::wants_memory_back)
+            || self.stream.rdma().wants_back()
     }
 
     /// Takes the buffer back; the bytes that were written to it count as received.

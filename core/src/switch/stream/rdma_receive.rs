@@ -95,18 +95,9 @@ impl Stream<'_> {
         consumes: bool,
     ) -> Result<usize, Refusal> {
         let place = std::ptr::slice_from_raw_parts_mut(to, length);
-        let what = (rest.key, rest.length, rest.taken);
-        if let Some(link) = self.fabric {
-            // SAFETY: the program passed these bytes to be written, or they are our own.
-            return unsafe { link.read_lent(what, place, consumes) };
-        }
-        let lent = &self.peer().readable.0;
-        let (process, lender) = (lent.process(), self.endpoint.lender());
-        if process != lender.pid {
-            return Err(Refusal::Stranger);
-        }
-        // SAFETY: as above.
-        unsafe { lent.read(process, what, place, || lender.lives(), consumes) }
+        let lent = (rest.key, rest.length, rest.taken);
+        // SAFETY: the program passed these bytes to be written, or they are our own.
+        unsafe { self.rdma().read(self, lent, place, consumes) }
     }
 
     /// Decides about announced data that could not be copied to the `length` bytes at `to`.

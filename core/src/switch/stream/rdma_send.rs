@@ -66,30 +66,6 @@ impl Stream<'_> {
         Ok(Moved { bytes: first, ring: self.announce_data(), fault: None })
     }
 
-    /// Writes `n` bytes at `at` into what the receiver lent as number `key`; how many.
-    ///
-    /// # Safety
-    /// These bytes may be read.
-    unsafe fn write_lent(
-        &self,
-        key: u32,
-        room: u32,
-        at: *const u8,
-        n: usize,
-    ) -> Result<usize, Refusal> {
-        if let Some(link) = self.fabric {
-            // SAFETY: the caller's promise.
-            return unsafe { link.write_lent(key, room, at, n) };
-        }
-        let (lent, lender) = (&self.peer().writable.0, self.endpoint.lender());
-        let process = lent.process();
-        if process != lender.pid || !lender.lives() {
-            return Err(Refusal::Stranger);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { lent.write(process, key, room, at, n) }
-    }
-
     /// Writes into the buffer that the receiver advertised (A6, A11). Send lock. `None`: it is not
     /// there any more.
     pub(crate) fn write_to(
@@ -103,7 +79,7 @@ impl Stream<'_> {
         let transfers = &self.endpoint.send.transfers;
         transfers.writes(key, room);
         // SAFETY: the program passed these bytes to be read.
-        let written = unsafe { self.write_lent(key, room, at, n) };
+        let written = unsafe { self.rdma().write(self, (key, room), at, n) };
         transfers.wrote(*written.as_ref().unwrap_or(&0) as u32);
         transfers.used(key, written.is_ok());
         match written {

@@ -4,7 +4,7 @@
 use super::holding::Hold;
 use crate::fabric::Link;
 use crate::provider::shm::{
-    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, BOTH_SHUT, CLOSED, DEAF,
+    MessageSlot, Overrun, Role, Segment, SendBuffer, Side, Span, CLOSED, DEAF,
 };
 use crate::registry::{self, DirectionControl as Shown, Event, Slot as Statistics};
 use crate::session::token::TokenTaken;
@@ -108,7 +108,7 @@ pub(crate) struct Stream<'a> {
     /// The counts that `sanctl` shows.
     pub(crate) statistics: &'a Statistics,
     /// The link that plays the peer's part in the segment, where the peer is on another host.
-    pub(crate) fabric: Option<&'a Link>,
+    pub(super) link: Option<&'a Link>,
     /// The TCP connection; -1: not known, and neither direction sends over it.
     pub(crate) anchor: Fd,
 }
@@ -120,11 +120,11 @@ impl<'a> Stream<'a> {
         endpoint: &'a Endpoint,
         segment: &'a Segment,
         statistics: &'a Statistics,
-        fabric: Option<&'a Link>,
+        link: Option<&'a Link>,
     ) -> Self {
         let role = endpoint.role();
         let (own, peer) = (segment.side(role), segment.side(role.peer()));
-        Self { endpoint, role, own, peer, segment, statistics, fabric, anchor: -1 }
+        Self { endpoint, role, own, peer, segment, statistics, link, anchor: -1 }
     }
 
     /// The same over this TCP connection.
@@ -271,28 +271,6 @@ impl<'a> Stream<'a> {
         called.read.make(&counters.read, || called.write.make(&counters.write, call));
     }
 
-    /// The descriptor on which this end sleeps beside the TCP connection; -1: none.
-    #[inline]
-    pub(crate) fn bell(&self) -> Fd {
-        match self.fabric {
-            Some(link) => link.event(),
-            None => self.segment.bells().heard(),
-        }
-    }
-
-    /// Tells the peer that the last descriptor of this end goes.
-    pub(in crate::switch) fn say_closed(&self) {
-        let before = self.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-        if self.fabric.is_some() {
-            return self.poll();
-        }
-        // TCP resets at such a close. The kernel tells the peer nothing: it does not know of what is unread here.
-        let resets = before & BOTH_SHUT == BOTH_SHUT && self.has_unread();
-        if resets || self.peer().sending.0.finished.load(SeqCst) & DEAF != 0 {
-            self.segment.bells().ring();
-        }
-    }
-
     /// A call goes on although another thread closed its descriptor. That call sleeps on a number that may soon be
     /// another file's, so it does not hear of TCP's end.
     pub(in crate::switch) fn say_deaf(&self) {
@@ -312,14 +290,6 @@ impl<'a> Stream<'a> {
     pub(in crate::switch) fn make_edge(&self) {
         self.endpoint.own_edges.fetch_add(1, SeqCst);
         self.wake_own();
-    }
-
-    /// Takes what has arrived over the fabric.
-    #[inline]
-    pub(crate) fn poll(&self) {
-        if let Some(link) = self.fabric {
-            link.poll();
-        }
     }
 
     /// The buffer of message `sequence` that we send. Send lock.

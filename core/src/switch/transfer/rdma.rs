@@ -329,7 +329,7 @@ impl Transfer<'_, '_> {
         self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;
         let mut scanned = time::now();
-        let period = if stream.fabric.is_some() { SCAN_ELSEWHERE } else { SCAN };
+        let period = if stream.is_between_hosts() { SCAN_ELSEWHERE } else { SCAN };
         loop {
             if stream.send_due_now() {
                 ring::ring(socket);

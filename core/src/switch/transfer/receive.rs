@@ -14,6 +14,7 @@ use crate::switch::setup;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::batching::let_sender_ahead;
+use crate::switch::stream::carrier::News;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::{Broken, Moved, Posted, Stream, Take};
 use crate::switch::transfer::from_tcp;
@@ -451,9 +452,7 @@ fn receive_once(
     }
     let received = stream.receive(to, take, call).map_err(Failure::Broken);
     drop(held);
-    if let Some(link) = stream.fabric {
-        link.received();
-    }
+    stream.carrier().send(stream, News::Read);
     received
 }
 

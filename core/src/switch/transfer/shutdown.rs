@@ -14,6 +14,7 @@ use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::Socket;
+use crate::switch::stream::carrier::News;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
 use crate::sys::{net, Errno};
@@ -41,10 +42,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if how != libc::SHUT_WR {
         stream.endpoint.set(flag::RECEIVE_SHUT);
         stream.own().sending.0.finished.fetch_or(READ_SHUT, SeqCst);
-        if let Some(link) = stream.fabric {
-            // The peer is to hear this before TCP's end, or it takes the end for that of one that left bytes unread.
-            link.ring();
-        }
+        stream.carrier().send(&stream, News::ReadShut);
         registry::set_state(socket.statistics(), registry::State::Closing);
     }
     if stream.endpoint.has(flag::RECEIVE_SHUT) {

@@ -41,7 +41,7 @@ pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, ot
 #[cold]
 fn swap(socket: &Socket, stream: &Stream, other: &ControlLock) {
     if !policy::swaps_by_suspension()
-        || stream.fabric.is_some()
+        || stream.is_between_hosts()
         || !stream.endpoint.has(flag::ESTABLISHED)
         || stream.endpoint.has(returning::OVER)
         || ends::hinted_end(stream)

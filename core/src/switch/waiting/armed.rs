@@ -1,9 +1,10 @@
 //! Counts a thread as asleep on a socket and raises its select counter, so that the peer rings. This module puts no
 //! thread to sleep.
 
-use crate::fabric::{Link, Sleeper};
+use crate::fabric::Sleeper;
 use crate::session::Ticket;
 use crate::switch::endpoint::sleepers::Place;
+use crate::switch::stream::carrier::SleepStep;
 use crate::switch::stream::counters::{self, CountedEvent};
 use crate::switch::stream::{Hold, Stream};
 
@@ -24,7 +25,7 @@ pub(in crate::switch) fn arm(stream: &Stream, event: CountedEvent) -> Armed {
     if locked {
         stream.endpoint.anchor.unlock();
     }
-    let on_link = stream.fabric.and_then(Link::falls_asleep);
+    let on_link = stream.carrier().sleep(SleepStep::Counted);
     Armed { event, ticket: counters::raise(stream, event), place, on_link }
 }
 

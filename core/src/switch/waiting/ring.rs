@@ -8,20 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Rings the peer's bell, unless another thread has rung since the ring was due.
 pub(in crate::switch) fn ring(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
-    let mut goes_on = true;
-    match stream.fabric {
-        Some(link) => stream.ring_by(|| link.ring()),
-        None if stream.owes_ring() => stream.ring_by(|| {
-            let direction = &stream.own().sending.0.direction;
-            // The count comes before the ring: by the count a receiver that recalls the direction knows that something
-            // came.
-            goes_on = direction.ring() || !direction.state().is_final();
-            socket.statistics().wakeups_sent.add(1);
-            stream.segment.bells().ring();
-        }),
-        None => {}
-    }
-    if !goes_on {
+    if !stream.carrier().ring(&stream) {
         detach::look_after(socket, &stream);
     }
 }

@@ -11,6 +11,7 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::carrier::SleepStep;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
@@ -29,8 +30,8 @@ pub(super) fn sleep(
     [limit, nap]: [Option<u64>; 2],
 ) -> Result<Woken> {
     let notified = sleeper.and_then(Sleeper::be_notified);
-    if let Some(link) = stream.fabric.filter(|_| notified.is_none()) {
-        link.notify_helper();
+    if notified.is_none() {
+        stream.carrier().sleep(SleepStep::OnBell);
     }
     let until = limit.map(|limit| time::now().saturating_add(limit));
     let mut signals = NapSignals::default();
@@ -101,7 +102,7 @@ pub(super) fn sleep(
             return Ok(Woken::Perhaps);
         }
         let returns = returning::is_due(stream);
-        if anchor != 0 && stream.fabric.is_some() {
+        if anchor != 0 && stream.is_between_hosts() {
             // TCP reports an end that this end cannot heed before the link reports as much. The nap lets signals in
             // meanwhile.
             nap_on(&mut [], Some(link::PAUSE))?;
@@ -134,8 +135,9 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: CountedEvent) -> 
     }
     // An end that half left does not heed the kernel's report of the stream's end (`ends::look`). The kernel would
     // repeat that report at once, for ever. So such an end looks by the clock.
-    let is_unheeded =
-        stream.fabric.is_none() && returning::is_half_left(stream) && returning::is_kernels(stream);
+    let is_unheeded = !stream.is_between_hosts()
+        && returning::is_half_left(stream)
+        && returning::is_kernels(stream);
     let mut events = if is_unheeded { 0 } else { libc::POLLRDHUP };
     let reads_tcp = stream.endpoint.way_in() != WayIn::San;
     if event == CountedEvent::Read && (reads_tcp || returning::comes_again(stream)) {

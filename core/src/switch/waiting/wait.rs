@@ -95,7 +95,7 @@ pub(in crate::switch) fn before_sleep(
     ready: impl FnMut() -> bool,
 ) {
     stream.shrink_if_idle();
-    if stream.fabric.is_some() {
+    if stream.is_between_hosts() {
         look_if_stale(socket, stream, time::ticks());
     }
     bell::take_off(socket, stream, ready);

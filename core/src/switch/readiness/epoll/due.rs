@@ -177,8 +177,8 @@ impl Registration {
 
     /// True if the peer is on another host.
     #[inline]
-    pub(super) fn is_over_fabric(&self) -> bool {
-        self.socket.stream().is_some_and(|stream| stream.fabric.is_some())
+    pub(super) fn is_between_hosts(&self) -> bool {
+        self.socket.stream().is_some_and(|stream| stream.is_between_hosts())
     }
 
     /// True if neither the kernel nor a clock has a part in what the registration waits for: the peer rings. This is so

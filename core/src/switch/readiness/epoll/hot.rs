@@ -154,7 +154,7 @@ pub(super) fn arm_for_sleep(set: &Set) -> ArmedSet {
             let Inner { hot, registrations, .. } = inner;
             hot.retain(|index| {
                 let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-                r.hot = !r.parked && (is_busy(r) || r.is_over_fabric() || r.stays_hot());
+                r.hot = !r.parked && (is_busy(r) || r.is_between_hosts() || r.stays_hot());
                 r.hot
             });
         }
@@ -196,7 +196,7 @@ pub(super) fn disarm(set: &Set) -> bool {
             care |= r.needs_care();
             // Over a fabric the set looks twice in vain before it relies on the ring: where it relied on the ring at once,
             // no ring came (`scripts/crash` between hosts).
-            let stays = !r.is_over_fabric() || r.idle < COLD_AT_SLEEP || !r.turn_cold();
+            let stays = !r.is_between_hosts() || r.idle < COLD_AT_SLEEP || !r.turn_cold();
             if stays {
                 r.disarm();
             }

@@ -5,6 +5,7 @@
 use super::hot::{self, ArmedSet};
 use super::kernel_events::note_rings;
 use crate::fabric;
+use crate::switch::anchor::link;
 use crate::switch::socket::set::Set;
 use crate::switch::socket::structure::Structure;
 use crate::switch::stream::Stream;
@@ -35,10 +36,10 @@ fn settle(set: &'static Set) {
 /// Takes what a fabric brought, and waits for a thread that is about to do so. That thread rings afterwards, and might
 /// ring for bytes that were read meanwhile.
 fn catch_up(set: &Set) {
-    let is_over_one = |stream: Stream| stream.fabric.is_some_and(|link| !link.is_foreign());
-    for socket in hot::pin_hot(set, |r| r.socket.stream().is_some_and(is_over_one)) {
-        if let Some(link) = socket.stream().and_then(|stream| stream.fabric) {
-            link.catch_up();
+    let takes = |stream: Stream| stream.is_between_hosts() && link::is_controlled_here(&stream);
+    for socket in hot::pin_hot(set, |r| r.socket.stream().is_some_and(takes)) {
+        if let Some(stream) = socket.stream() {
+            stream.carrier().receive_all();
         }
     }
 }
