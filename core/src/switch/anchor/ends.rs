@@ -161,8 +161,11 @@ pub(in crate::switch) fn has_finished(stream: &Stream) -> bool {
 /// directions down, answers with a reset what is sent there. So that end learns of it. The kernel then tells every
 /// later caller, another program among them, what TCP would tell.
 #[cold]
-pub(in crate::switch) fn reset_anchor(socket: &Socket) {
-    if net::is_ended_by_peer(socket.anchor()) {
+pub(in crate::switch) fn reset_anchor(socket: &Socket, stream: &Stream) {
+    if stream.is_between_hosts() && !stream.is_given_up_by_peer() {
+        // A process of the peer's end may read on over TCP, and the link has not told that. It would read the byte.
+        net::reset(socket.anchor());
+    } else if net::is_ended_by_peer(socket.anchor()) {
         let _ = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
     }
 }
@@ -191,7 +194,7 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
             stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
             stream.endpoint.set(flag::RESET);
         }
-        reset_anchor(socket);
+        reset_anchor(socket, stream);
         registry::set_state(socket.statistics(), registry::State::Failed);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);

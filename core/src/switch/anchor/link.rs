@@ -165,13 +165,15 @@ pub(in crate::switch) fn look_for_early_end(stream: &Stream, anchor: Fd) -> bool
     let sending = &stream.peer().sending.0;
     let word = sending.direction.state();
     // What TCP brought of a peer that pulled, and died before it left, is to be read in the segment.
-    let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
-        || word.left
-        || word.pulled
-        || link.look_for_failure();
+    let is_told =
+        stream.is_given_up_by_peer() || word.left || word.pulled || link.look_for_failure();
+    // The end of a half-close goes through the stream alone. So TCP's end is that of a peer that left since, or is gone.
+    let is_half_closed = sending.finished.load(SeqCst) & FINISHED != 0;
     let returns =
         || returning::is_due(stream) || stream.own().sending.0.direction.state().is_final();
-    if is_told || !(returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0)) {
+    let is_awaited =
+        || is_half_closed || returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0);
+    if is_told || !is_awaited() {
         return false;
     }
     // If the peer is gone, the link tells nothing more. (TCP's end may not come either, behind bytes that nobody takes.)

@@ -4,7 +4,7 @@ use super::Broken;
 use super::Moved;
 use super::Stream;
 use super::CHUNK;
-use crate::provider::shm::Span;
+use crate::provider::shm::{Span, BOTH_SHUT, CLOSED};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::sys::Errno;
@@ -59,6 +59,12 @@ impl Stream<'_> {
     /// True if the peer's program consumed everything this end ever sent.
     pub(crate) fn peer_consumed_all(&self) -> bool {
         self.unread_by_peer() == 0
+    }
+
+    /// True if the peer says that its end reads nothing more: it closed, or shut both directions down.
+    pub(crate) fn is_given_up_by_peer(&self) -> bool {
+        let finished = self.peer().sending.0.finished.load(SeqCst);
+        finished & CLOSED != 0 || finished & BOTH_SHUT == BOTH_SHUT
     }
 
     /// Room for application data: the writable condition of poll. Wakes a writer only when half

@@ -340,7 +340,7 @@ impl Sending<'_> {
         }
         if is_answered && (moved.bytes > 0 || moved.fault.is_none()) {
             broken::break_pipe(self.stream);
-            ends::reset_anchor(self.socket);
+            ends::reset_anchor(self.socket, self.stream);
         }
     }
 
