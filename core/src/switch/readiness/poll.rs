@@ -237,12 +237,14 @@ impl Polled<'_> {
             return Ok(0);
         }
         self.ask();
+        let mut asked_at = 0;
         let slept = if self.look_for_ready() {
             Ok(0)
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();
             let left = shorter(timeout.left(), nap);
             let mask = signals.mask(nap.is_some(), mask);
+            asked_at = time::ticks();
             let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
             // This comes while the thread still counts as asleep, because a ring may be another sleeper's.
             let bells = self.sockets.iter().zip(&self.work[self.fds.len()..]);
@@ -254,7 +256,7 @@ impl Polled<'_> {
             self.sockets.iter_mut().for_each(PolledSocket::look_for_end);
             return Ok(0);
         }
-        Ok(self.report_slept())
+        self.report_slept(asked_at)
     }
 
     /// Prepares the questions that a sleep asks the kernel. The thread looks at the sockets afterwards: a question leaves
@@ -304,12 +306,18 @@ impl Polled<'_> {
         }
     }
 
-    /// Fills in the readiness of all descriptors after a sleep, and gives the number of those that are ready.
-    fn report_slept(&mut self) -> usize {
+    /// Fills in the readiness of all descriptors after a sleep that began at that time (ticks), and gives the number of
+    /// those that are ready. The peer may have acted through the kernel after the kernel's answer, and then over the SAN.
+    /// So the kernel is asked again in that case, and the sockets are looked at again.
+    fn report_slept(&mut self, asked_at: u64) -> Result<usize> {
         for one in self.sockets.iter_mut() {
             one.note(self.work[one.at].revents);
         }
-        self.report() + self.report_closed() + self.take_others()
+        let (ready, closed) = (self.report(), self.report_closed());
+        let acted = self.sockets.iter().any(|one| one.has_peer_acted_since(asked_at));
+        let others = if ready > 0 && acted { self.report_others()? } else { self.take_others() };
+        let ready = if ready > 0 && closed == 0 { self.report() } else { ready };
+        Ok(ready + closed + others)
     }
 
     /// Fills in the SAN sockets that another thread closed during a sleep, and gives their number. The kernel, too,

@@ -174,6 +174,11 @@ impl PolledSocket {
         }
     }
 
+    /// True if the peer did something through the kernel since that time (ticks), before what it sent here.
+    pub(super) fn has_peer_acted_since(&self, time: u64) -> bool {
+        self.socket.stream().is_some_and(|stream| stream.peers_actions().acted > time)
+    }
+
     /// Raises the select counter of reading before the thread sleeps, and that of writing if the program asks about
     /// writing.
     pub(super) fn arm(&mut self) {
