@@ -97,6 +97,9 @@ const GONE: &str =
     "a program cannot get the connection of a peer that is gone with something unread";
 const MUCH: &str =
     "TCP has no room for what is unread, and nobody sends the rest of a process that is gone";
+/// A connection whose other end did not come, and one that did.
+const UNREACHABLE: &str = "reason=unreachable";
+const ON_SAN: &str = "reason=on-san";
 const KILLED: &str = "a killed process loses what was not delivered";
 const RESET: &str = "a reset comes over TCP, and may come before what was sent over the link";
 const STATE: &str = "TCP's own state is that of the connection beneath";
@@ -132,10 +135,43 @@ impl Case {
         }
     }
 
-    /// What of the log says where connections are that could be elsewhere.
+    /// What of the log says where connections are that could be elsewhere. Where a processor is slow to come to both ends, one
+    /// that came later may have sought the other in vain before.
     pub(super) fn on_fabric(&self, log: &str) -> String {
         let passing = HANDED_ON.iter().chain([&STANDARD_STREAM]);
-        let may_be = |line: &&str| !passing.clone().any(|reason| line.contains(reason));
-        log.lines().filter(may_be).flat_map(|line| [line, "\n"]).collect()
+        let may_be = |line: &str| !passing.clone().any(|reason| line.contains(reason));
+        let lines: Vec<&str> = log.lines().collect();
+        let comes_later = |(at, line): (usize, &str)| {
+            line.contains(UNREACHABLE)
+                && lines[at..]
+                    .iter()
+                    .any(|other| other.contains(ON_SAN) && end_of(other) == end_of(line))
+        };
+        let kept =
+            lines.iter().enumerate().filter(|(at, line)| may_be(line) && !comes_later((*at, line)));
+        kept.flat_map(|(_, line)| [*line, "\n"]).collect()
+    }
+}
+
+/// Which end of a connection a line of the log is of.
+fn end_of(line: &str) -> Option<(&str, &str)> {
+    Some((line.split_once(" provider=")?.0, line.split_once(" role=")?.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Program;
+    use super::*;
+
+    #[test]
+    fn one_that_came_later_was_unreachable_before() {
+        let program = Program { area: "area".into(), path: "program".into() };
+        let case = Case { program, name: "case".into(), carrier: Carrier::San };
+        let sought = "pid: fd 5: A B provider=tcp reason=unreachable role=acceptor\n";
+        let came = "pid: fd 5: A B provider=verbs reason=on-san role=acceptor\n";
+        let other = "pid: fd 6: A C provider=verbs reason=on-san role=acceptor\n";
+        assert_eq!(case.on_fabric(&[sought, came].concat()), came);
+        assert_eq!(case.on_fabric(&[sought, other].concat()), [sought, other].concat());
+        assert_eq!(case.on_fabric(&[came, sought].concat()), [came, sought].concat());
     }
 }
