@@ -63,7 +63,7 @@ rust_component() {
 build_release() {
     find_compiler
     say "building libsanshim.so and sanctl"
-    (cd "$root" && cargo build --release --workspace)
+    (cd "$root" && cargo build --release -p sanshim-shim -p sanctl)
 }
 
 # The RDMA provider, beside libsanshim.so. It is no member of the workspace: hosts without
