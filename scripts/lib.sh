@@ -78,11 +78,12 @@ build_verbs() {
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
 }
 
-# Builds a test program and prints its path: test_program sanshim-tests behaviour
+# Builds a test program of the workspace and prints its path: test_program behaviour. (For its package alone cargo would
+# build its dependencies once more, with fewer of their features.)
 test_program() {
     local built
-    built=$(cd "$root" && cargo test --profile tests -p "$1" --test "$2" --no-run 2>&1) ||
-        fail "the test program $2 does not build: $built"
+    built=$(cd "$root" && cargo test --profile tests --workspace --test "$1" --no-run 2>&1) ||
+        fail "the test program $1 does not build: $built"
     (cd "$root" && readlink -f "$(sed -n 's/.*Executable.*(\(.*\))$/\1/p' <<<"$built")")
 }
 
@@ -90,7 +91,7 @@ test_program() {
 # RDMA guest has no compiler.
 behaviour_suite() {
     local suite
-    suite=$(test_program sanshim-tests behaviour) || return
+    suite=$(test_program behaviour) || return
     (cd "$root/tests" && "$suite" --list >/dev/null) || fail "the behaviour cases do not compile: see above"
     printf '%s\n' "$suite"
 }
