@@ -420,7 +420,7 @@ ENDED_EARLY(send_killed, run_processes, sends_killed, receives_all)
  * else; on a busy machine that can be all that is received until the handlers end. */
 enum { LEVELS = 200, SLICE = 30000, LEVEL = 4 * SLICE };
 static volatile int times_thrown_out;
-/* Less and less often, so that also on a slow machine whole levels go through in between. */
+/* The signals come less and less often. So whole levels go through on a slow machine, too. */
 static void *throws(void *arg) {
   pthread_t thread = *(pthread_t *)arg;
   while (!bt_shared->value[OVER]) {

@@ -142,10 +142,10 @@ impl Case {
         let may_be = |line: &str| !passing.clone().any(|reason| line.contains(reason));
         let lines: Vec<&str> = log.lines().collect();
         let comes_later = |(at, line): (usize, &str)| {
-            line.contains(UNREACHABLE)
-                && lines[at..]
-                    .iter()
-                    .any(|other| other.contains(ON_SAN) && end_of(other) == end_of(line))
+            let is_its = |other: &&str| {
+                other.contains(ON_SAN) && end_of(other).is_some_and(|end| Some(end) == end_of(line))
+            };
+            line.contains(UNREACHABLE) && lines[at..].iter().any(is_its)
         };
         let kept =
             lines.iter().enumerate().filter(|(at, line)| may_be(line) && !comes_later((*at, line)));
@@ -153,7 +153,7 @@ impl Case {
     }
 }
 
-/// Which end of a connection a line of the log is of.
+/// Which end of a connection a line of the log is of. `None`: the line does not say.
 fn end_of(line: &str) -> Option<(&str, &str)> {
     Some((line.split_once(" provider=")?.0, line.split_once(" role=")?.1))
 }
@@ -173,5 +173,9 @@ mod tests {
         assert_eq!(case.on_fabric(&[sought, came].concat()), came);
         assert_eq!(case.on_fabric(&[sought, other].concat()), [sought, other].concat());
         assert_eq!(case.on_fabric(&[came, sought].concat()), [came, sought].concat());
+        // These lines do not say which connection they are of.
+        let short =
+            ["fd 5: provider=tcp reason=unreachable\n", "fd 6: provider=verbs reason=on-san\n"];
+        assert_eq!(case.on_fabric(&short.concat()), short.concat());
     }
 }

@@ -40,7 +40,7 @@ fn used<'a>(stream: &Stream<'a>) -> Option<&'a Link> {
     stream.link().filter(|link| !link.is_withdrawn())
 }
 
-/// True if this process has the queue pair of the link, and on one host.
+/// True if this process has the queue pair of the link. On one host, where no link is, it is true as well.
 pub(in crate::switch) fn is_controlled_here(stream: &Stream) -> bool {
     stream.link().is_none_or(|link| !link.is_foreign())
 }
