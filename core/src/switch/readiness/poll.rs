@@ -314,9 +314,12 @@ impl Polled<'_> {
             one.note(self.work[one.at].revents);
         }
         let (ready, closed) = (self.report(), self.report_closed());
+        if ready == 0 {
+            return Ok(closed + self.take_others());
+        }
         let acted = self.sockets.iter().any(|one| one.has_peer_acted_since(asked_at));
-        let others = if ready > 0 && acted { self.report_others()? } else { self.take_others() };
-        let ready = if ready > 0 && closed == 0 { self.report() } else { ready };
+        let others = if acted { self.report_others()? } else { self.take_others() };
+        let ready = if closed == 0 { self.report() } else { ready };
         Ok(ready + closed + others)
     }
 
