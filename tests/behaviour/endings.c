@@ -218,6 +218,45 @@ static void all_then_end(int fd) {
 SAN_CASE(exit_without_close) { run_processes(V4, send_and_exit, all_then_end); }
 SAN_CASE(exit_without_close_v6) { run_processes(V6, send_and_exit, all_then_end); }
 
+/* A call of another thread is under way on the connection, which is closed by then. */
+static void *receive_in_vain(void *arg) {
+  char byte;
+  bt_shared->value[0] = gettid();
+  recv(*(int *)arg, &byte, 1, 0);
+  return NULL;
+}
+static void send_close_and_exit(int fd) {
+  start_thread(receive_in_vain, &fd);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  /* The receiver takes nothing until the sender is about to exit. */
+  SYS(kill(getppid(), SIGSTOP));
+  bt_shared->value[2] = fill(fd, 0);
+  SYS(close(fd));
+  bt_shared->value[1] = 1;
+  _exit(0);
+}
+SAN_CASE(exit_while_a_call_goes_on) {
+  pid_t receiver = getpid(), waker = start_child();
+  if (waker == 0) {
+    UNTIL(bt_shared->value[1] == 1);
+    sleep_ms(300);
+    SYS(kill(receiver, SIGCONT));
+    _exit(0);
+  }
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t sender = start_child();
+  if (sender == 0) send_close_and_exit(dial_warm(&target));
+  int fd = accept_warm(listener);
+  char first;
+  SYS(recv(fd, &first, 1, MSG_PEEK));
+  UNTIL(bt_shared->value[1] == 1);
+  recv_pattern(fd, 0, bt_shared->value[2]);
+  expect_eof(fd);
+  end_child(sender), end_child(waker);
+}
+
 static void send_and_return(int fd) {
   send_pattern(fd, 0, 100000);
   step_wait(0);

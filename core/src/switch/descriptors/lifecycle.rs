@@ -175,6 +175,9 @@ fn leave_to_call(socket: &Socket, fd: Fd) -> bool {
     socket.set_anchor(hidden::keep(kept));
     socket.is_closing.store(true, SeqCst);
     stream.say_deaf();
+    if stream.is_between_hosts() {
+        link_end::leave_to_others(socket, &stream);
+    }
     true
 }
 
@@ -202,7 +205,7 @@ fn last_close(socket: &Socket) {
         detach::look_after(socket, &stream);
     }
     if shared {
-        return link_end::leave_to_relatives(socket, &stream);
+        return link_end::leave_to_others(socket, &stream);
     }
     if detach::finish(socket, &stream) {
         return;

@@ -13,8 +13,10 @@ const NAMED: usize = 8;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::switch) struct Sleepers {
-    count: AtomicU32,
-    /// Thread ids, zero where free. A thread counts before it enters its id, and until a thread takes the id out.
+    /// How many found no free place.
+    nameless: AtomicU32,
+    /// Thread ids, zero where free. A jump out of a signal handler may end a thread's call at any instruction. So one
+    /// store enters a sleeper, and one takes it out.
     names: [AtomicU32; NAMED],
 }
 
@@ -23,36 +25,47 @@ pub(in crate::switch) struct Sleepers {
 pub(in crate::switch) struct Place(Option<u8>);
 
 impl Sleepers {
+    fn count(&self) -> u32 {
+        let named = self.names.iter().filter(|name| name.load(SeqCst) != 0).count();
+        self.nameless.load(SeqCst).saturating_add(named as u32)
+    }
+
     /// True if a thread sleeps, or died asleep.
     pub(in crate::switch) fn any(&self) -> bool {
-        self.count.load(SeqCst) != 0
+        self.count() != 0
     }
 
     /// True if one thread sleeps, or died asleep.
     pub(in crate::switch) fn are_one(&self) -> bool {
-        self.count.load(SeqCst) == 1
+        self.count() == 1
     }
 
     /// The calling thread is about to sleep.
     pub(in crate::switch) fn enter(&self) -> Place {
-        self.count.fetch_add(1, SeqCst);
         let tid = own_tid();
         let free = |name: &AtomicU32| name.compare_exchange(0, tid, SeqCst, SeqCst).is_ok();
-        Place(self.names.iter().position(free).map(|at| at as u8))
+        let at = self.names.iter().position(free);
+        if at.is_none() {
+            self.nameless.fetch_add(1, SeqCst);
+        }
+        Place(at.map(|at| at as u8))
     }
 
     /// It is awake.
     pub(in crate::switch) fn leave(&self, place: Place) {
         match place.0.and_then(|at| self.names.get(usize::from(at))) {
-            Some(name) => self.take_out(name, own_tid()),
-            None => self.count_down(),
+            Some(name) => take_out(name, own_tid()),
+            // Not below zero: all may have been forgotten.
+            None => {
+                let _ = self.nameless.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+            }
         }
     }
 
     /// Forgets the calling thread's, which is awake: it was thrown out of a sleep.
     pub(in crate::switch) fn forget_own(&self) {
         for name in &self.names {
-            self.take_out(name, own_tid());
+            take_out(name, own_tid());
         }
     }
 
@@ -62,7 +75,7 @@ impl Sleepers {
         for name in &self.names {
             let tid = name.load(SeqCst);
             if tid != 0 && !process::lives(tid) {
-                self.take_out(name, tid);
+                take_out(name, tid);
             }
         }
     }
@@ -72,20 +85,13 @@ impl Sleepers {
         for name in &self.names {
             name.store(0, SeqCst);
         }
-        self.count.store(0, SeqCst);
+        self.nameless.store(0, SeqCst);
     }
+}
 
-    /// Leaves it alone if another thread took the name out before.
-    fn take_out(&self, name: &AtomicU32, tid: u32) {
-        if name.compare_exchange(tid, 0, SeqCst, SeqCst).is_ok() {
-            self.count_down();
-        }
-    }
-
-    /// The count does not go below zero: all may have been forgotten.
-    fn count_down(&self) {
-        let _ = self.count.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
-    }
+/// Leaves it alone if another thread took the name out before.
+fn take_out(name: &AtomicU32, tid: u32) {
+    let _ = name.compare_exchange(tid, 0, SeqCst, SeqCst);
 }
 
 #[cfg(test)]
