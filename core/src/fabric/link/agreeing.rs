@@ -152,7 +152,7 @@ impl Link {
         }
     }
 
-    pub(super) fn note(&self, kind: FrameKind) {
+    pub(in crate::fabric) fn note(&self, kind: FrameKind) {
         self.due.fetch_or(1 << kind as u32, SeqCst);
         self.push(Tell::Due);
     }

@@ -169,8 +169,10 @@ impl Link {
             self.moving.broken.store(false, Relaxed);
             self.returning.begin_anew();
             self.lending.begin_anew();
-            // It may have been noted just when this end gave way.
-            self.due.fetch_and(!(1 << FrameKind::Move as u32), SeqCst);
+            // A Move may have been noted just when this end gave way, and a Ring for the old queue pair. Over the new one
+            // each is told once.
+            let told_once = 1 << FrameKind::Move as u32 | 1 << FrameKind::Ring as u32;
+            self.due.fetch_and(!told_once, SeqCst);
             self.moving.course.store(course::ARRIVES, SeqCst);
         });
         self.enter(number);

@@ -1,6 +1,6 @@
 //! Links that move to another process, of one end or of both, while both streams flow.
 
-use super::{adapter, ends, pattern, relative, End};
+use super::{adapter, ends, pattern, relative, End, GEOMETRY};
 use crate::fabric::frame::{self, FrameKind, FrameState};
 use crate::fabric::link::{LinkPort, Tell};
 use crate::fabric::mailbox::Invitation;
@@ -175,6 +175,35 @@ fn a_move_may_come_before_the_link_is_known_to_be_there() {
     again.extend([0; 18]);
     one.to.link.arrived(&again);
     assert!(!one.to.link.has_failed());
+}
+
+/// Where the end that follows has offered memory over the old queue pair in vain, and offers it once more over the new one.
+#[test]
+fn memory_is_offered_once_over_each_queue_pair() {
+    let (a, b) = ends("192.0.2.153", "192.0.2.154");
+    let mut one = Move::new(&a, "192.0.2.153", 71);
+    let step = |one: &Move| {
+        for link in [&a.link, &b.link, &one.to.link] {
+            link.tick(Tell::All);
+            link.poll();
+        }
+    };
+    let mut is_noted = false;
+    while !one.step(&a) {
+        if a.link.is_foreign() && b.link.is_moving() && !is_noted {
+            b.link.note(FrameKind::Ring);
+            is_noted = true;
+        }
+        step(&one);
+    }
+    let (mut sent, mut received) = (0, 0);
+    while received < 4 * GEOMETRY.send_buffer as usize {
+        sent += one.to.send(&pattern(sent, 8000));
+        received += b.receive(8000).len();
+        step(&one);
+        assert!(!one.to.link.has_failed());
+    }
+    assert!(is_noted);
 }
 
 #[test]
