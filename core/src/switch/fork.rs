@@ -6,6 +6,7 @@ use crate::fabric;
 use crate::registry;
 use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
+use crate::switch::descriptors::lifecycle;
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
@@ -82,6 +83,7 @@ impl Fork {
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
         unpublished::after_fork_in_child(&mut self.structure, self.has_san);
+        lifecycle::after_fork_in_child(&mut self.structure);
         sets::after_fork_in_child();
     }
 }
@@ -108,37 +110,39 @@ pub fn exiting() {
     }
     setup::exiting(&mut structure);
     drop(structure);
-    each_shared(|socket| {
-        let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };
-        let is_tcps = matches!(socket.phase(), phase::TCP | phase::ENTERING);
-        if is_tcps {
-            holders::remove_holder(socket);
-        }
-        // A peer on another host may have to hear how it went back.
-        if (is_tcps && !stream.is_between_hosts())
-            || switchover::complete_or_retreat(socket, &stream)
-        {
-            return holders::remove_holder(socket);
-        }
-        if stream.is_between_hosts() {
-            return link_end::exiting(socket, &stream);
-        }
-        if socket.phase() != phase::SAN {
-            return holders::remove_holder(socket);
-        }
-        if socket.stop_holding(stream.endpoint).is_shared {
-            detach::look_after(socket, &stream);
-            return;
-        }
-        if detach::finish(socket, &stream) {
-            return;
-        }
-        if !stream.endpoint.has(flag::ANCHOR_ENDED) {
-            registry::set_state(socket.statistics(), registry::State::Closing);
-        }
-        // A peer that does not sleep asks the kernel at its next call.
-        stream.tell_actions();
-        stream.say_closed();
-    });
+    each_shared(leave);
+    lifecycle::each_left_to_calls(|socket| leave(socket));
     fabric::exiting();
+}
+
+/// The process exits with this socket.
+fn leave(socket: &Socket) {
+    let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };
+    let is_tcps = matches!(socket.phase(), phase::TCP | phase::ENTERING);
+    if is_tcps {
+        holders::remove_holder(socket);
+    }
+    // A peer on another host may have to hear how it went back.
+    if (is_tcps && !stream.is_between_hosts()) || switchover::complete_or_retreat(socket, &stream) {
+        return holders::remove_holder(socket);
+    }
+    if stream.is_between_hosts() {
+        return link_end::exiting(socket, &stream);
+    }
+    if socket.phase() != phase::SAN {
+        return holders::remove_holder(socket);
+    }
+    if socket.stop_holding(stream.endpoint).is_shared {
+        detach::look_after(socket, &stream);
+        return;
+    }
+    if detach::finish(socket, &stream) {
+        return;
+    }
+    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        registry::set_state(socket.statistics(), registry::State::Closing);
+    }
+    // A peer that does not sleep asks the kernel at its next call.
+    stream.tell_actions();
+    stream.say_closed();
 }

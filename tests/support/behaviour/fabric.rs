@@ -48,7 +48,7 @@ const OTHERWISE: [(&str, &str, &str); 29] = [
     ("users", "a", USERS),
 ];
 /// The same where they go over devices, between the two hosts of the RDMA guest.
-const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
+const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 37] = [
     ("accept", "accepted_options_inherited", "the kernel wakes nobody for less than SO_RCVLOWAT"),
     ("accept", "all_local_addresses", OWN_ADDRESSES),
     ("accept", "deferred_before_listen", OWN_ADDRESSES),
@@ -77,6 +77,7 @@ const OTHERWISE_ON_A_WIRE: [(&str, &str, &str); 36] = [
     ("many", "opened_used_left_idle", SLOW),
     ("mixed", "separate_server_program", SHORT),
     ("moving", "a_program_that_writes_before_it_reads", SHORT),
+    ("moving", "a_reset_that_overtakes_bytes", SHORT),
     ("moving", "a_level_triggered_set", SHORT),
     ("moving", "a_set_that_reports", SHORT),
     ("moving", "an_edge", SHORT),

@@ -8,7 +8,7 @@ use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
 use crate::switch::setup::{self, first_segment, holders, lives};
-use crate::switch::socket::structure::Structure;
+use crate::switch::socket::structure::{Guarded, Structure};
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
 use crate::sys::{file, hidden, jump, net, process, Fd};
@@ -158,7 +158,7 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
 
 /// Leaves the socket to a call that is under way on it; false if there is none. As on TCP that goes on, and the connection ends
 /// after it: a descriptor of ours keeps the kernel's socket open until then.
-fn leave_to_call(socket: &Socket, fd: Fd) -> bool {
+fn leave_to_call(socket: &Pinned, fd: Fd) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.may_be_in_other_call()) else {
         return false;
     };
@@ -174,15 +174,35 @@ fn leave_to_call(socket: &Socket, fd: Fd) -> bool {
     let _ = file::set_descriptor_flags(kept, libc::FD_CLOEXEC);
     socket.set_anchor(hidden::keep(kept));
     socket.is_closing.store(true, SeqCst);
+    LEFT_TO_CALLS.get(&mut Structure::lock()).push(socket.get());
     stream.say_deaf();
-    if stream.is_between_hosts() {
-        link_end::leave_to_others(socket, &stream);
-    }
     true
+}
+
+/// Sockets that calls go on with.
+static LEFT_TO_CALLS: Guarded<Vec<&'static Socket>> = Guarded::new(Vec::new());
+
+/// Each of them, as the process exits: nobody waits for the calls.
+pub(in crate::switch) fn each_left_to_calls(each: impl FnMut(&Pinned)) {
+    let left: Vec<Pinned> = {
+        let mut structure = Structure::lock();
+        LEFT_TO_CALLS
+            .get(&mut structure)
+            .iter()
+            .filter_map(|socket| Pinned::of_used(socket))
+            .collect()
+    };
+    left.iter().for_each(each);
+}
+
+/// In a fork child: the calls are the parent's.
+pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
+    LEFT_TO_CALLS.get(structure).clear();
 }
 
 /// The last call on such a socket is over.
 pub(in crate::switch) fn end_after_last_call(socket: &Socket) {
+    LEFT_TO_CALLS.get(&mut Structure::lock()).retain(|left| !std::ptr::eq(*left, socket));
     let kept = socket.anchor();
     if socket.phase() == phase::SAN {
         last_close(socket);
@@ -205,7 +225,7 @@ fn last_close(socket: &Socket) {
         detach::look_after(socket, &stream);
     }
     if shared {
-        return link_end::leave_to_others(socket, &stream);
+        return link_end::leave_to_relatives(socket, &stream);
     }
     if detach::finish(socket, &stream) {
         return;

@@ -23,9 +23,8 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream) {
     link::hold_anchor(socket, stream);
 }
 
-/// This process closes its last descriptor of the connection, which a relative still uses, or a call that is under way.
-/// What was sent before reaches the peer even if this process exits at once.
-pub(in crate::switch) fn leave_to_others(socket: &Socket, stream: &Stream) {
+/// A process of several closes its last descriptor of the connection.
+pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream) {
     if link::is_controlled_here(stream) && !link::flush(stream) {
         link::hold_anchor(socket, stream);
     }

@@ -59,6 +59,15 @@ impl Socket {
         self.pins.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The same, unless nothing uses the socket any more.
+    pub(in crate::switch) fn pin_if_used(&'static self) -> bool {
+        let is_used = self.pins.fetch_add(1, Ordering::SeqCst) & UNUSED == 0;
+        if !is_used {
+            self.unpin();
+        }
+        is_used
+    }
+
     #[inline]
     pub(in crate::switch) fn unpin(&'static self) {
         if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.claim_unpinned() {

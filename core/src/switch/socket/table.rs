@@ -58,6 +58,14 @@ impl Pinned {
         Self(socket)
     }
 
+    /// Pins a socket that may be on its way to be used anew. `None`: it is.
+    pub(in crate::switch) fn of_used(socket: &'static Socket) -> Option<Self> {
+        if socket.pin_if_used() {
+            return Some(Self(socket));
+        }
+        None
+    }
+
     /// Takes over a pin that exists already.
     pub(crate) fn adopt(socket: &'static Socket) -> Self {
         Self(socket)
