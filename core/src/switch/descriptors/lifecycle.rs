@@ -179,10 +179,10 @@ fn leave_to_call(socket: &Pinned, fd: Fd) -> bool {
     true
 }
 
-/// Sockets that calls go on with.
+/// Sockets without a descriptor of the program's, on which calls are under way.
 static LEFT_TO_CALLS: Guarded<Vec<&'static Socket>> = Guarded::new(Vec::new());
 
-/// Each of them, as the process exits: nobody waits for the calls.
+/// Runs `each` on each of them. The process exits, and does not wait for the calls.
 pub(in crate::switch) fn each_left_to_calls(each: impl FnMut(&Pinned)) {
     let left: Vec<Pinned> = {
         let mut structure = Structure::lock();
