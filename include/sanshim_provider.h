@@ -78,7 +78,8 @@ enum {
     SANSHIM_APPLICATION_MEMORY = 2, /* registering the program's memory is safe over fork */
     SANSHIM_UNHELD = 4, /* a message that finds no receive posted ends the connection, and a send completes
                          * before the peer has it: sanshim carries no connections over such an adapter */
-    SANSHIM_TELLS = 8   /* writes may have SANSHIM_TELL */
+    SANSHIM_TELLS = 8,  /* writes may have SANSHIM_TELL */
+    SANSHIM_BIND_ALONE = 16 /* a client binds only while nothing is outstanding on the queue pair */
 };
 
 /* A piece of registered local memory. */

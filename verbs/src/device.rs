@@ -19,6 +19,8 @@ use std::sync::Arc;
 const RDMA_THRESHOLD: u32 = 4096;
 /// Bytes that InfiniBand leaves for private data in a connection request (REQ) of the TCP port space.
 const PRIVATE_DATA: u32 = 56;
+/// The vendor that the kernel's rdma_rxe says.
+const SOFT_ROCE: u32 = 0xff_ffff;
 /// The largest inline size that is tried.
 const LARGEST_INLINE: u32 = 1024;
 
@@ -152,6 +154,9 @@ impl Device {
         }
         if fork_safe {
             flags |= Limits::APPLICATION_MEMORY;
+        }
+        if device.vendor_id == SOFT_ROCE {
+            flags |= Limits::BIND_ALONE;
         }
         if self.opens_pairs_itself() {
             flags |= Limits::UNHELD;

@@ -60,6 +60,7 @@ fn expectations() -> Vec<(String, i64)> {
     constant("APPLICATION_MEMORY", Limits::APPLICATION_MEMORY.into());
     constant("UNHELD", Limits::UNHELD.into());
     constant("TELLS", Limits::TELLS.into());
+    constant("BIND_ALONE", Limits::BIND_ALONE.into());
     constant("READ", RemoteAccess::Read as i64);
     constant("WRITE", RemoteAccess::Write as i64);
     constant("SILENT", Flags::SILENT.0.into());

@@ -39,6 +39,7 @@ impl Link {
         let (at, size) = ring(body, body.role.peer());
         let wire = self.wire().ok_or(Full)?;
         if wire.rings(out).theirs.is_none() {
+            self.await_turn_to_bind(out)?;
             let number = self.begin(out)?;
             let (tells, flags) = self.flags(out);
             let registered = self.register(at, size).and_then(|region| {

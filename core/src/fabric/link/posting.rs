@@ -3,7 +3,7 @@
 use super::sender::{Full, LinkSender, DEPTH};
 use super::state::Link;
 use crate::fabric::frame::{self, FrameKind, FrameState, HEADER};
-use crate::provider::interface::Flags;
+use crate::provider::interface::{Flags, Limits};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// One of so many inline sends tells of its completion.
@@ -24,6 +24,20 @@ impl Link {
             return Err(Full);
         }
         Ok(number)
+    }
+
+    /// `Full` while the device cannot bind yet, because it binds alone and something is outstanding ([`Limits::BIND_ALONE`]).
+    pub(super) fn await_turn_to_bind(&self, out: &mut LinkSender) -> Result<(), Full> {
+        let binds_alone = self.port().device.limits.flags & Limits::BIND_ALONE != 0;
+        if !binds_alone || self.completed.load(Acquire) == self.posted.load(Relaxed) {
+            return Ok(());
+        }
+        if out.silent > 0 {
+            // The end of this frame tells of all before it.
+            out.certain = true;
+            self.send(out, FrameKind::State, &[])?;
+        }
+        Err(Full)
     }
 
     /// True if the next request is to tell of its end, and so of all before it.

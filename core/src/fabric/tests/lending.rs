@@ -85,6 +85,18 @@ fn s5_a_posted_receive_is_written_once_and_its_owner_knows() {
 }
 
 #[test]
+fn memory_is_lent_once_nothing_else_is_under_way() {
+    let (a, b) = ends("192.0.2.152", "192.0.2.153");
+    let mut memory = vec![0; LENGTH];
+    a.overwhelm_peer();
+    assert!(!lend(&a, Right::Write, 1, &mut memory), "the peer takes nothing");
+    assert!(taken_back(&a));
+    assert!(with_helper(&b, || lend(&a, Right::Write, 2, &mut memory)));
+    assert_eq!(write(&b, 2, &pattern(0, LENGTH)), Ok(LENGTH));
+    assert!(!a.link.has_failed() && !b.link.has_failed());
+}
+
+#[test]
 fn m5_a_peer_that_is_asked_tells_how_much_it_used_and_uses_no_more() {
     for [a, b] in PLACES {
         let (a, b) = ends(a, b);

@@ -50,6 +50,20 @@ fn may_write(end: &End) -> bool {
 }
 
 #[test]
+fn memory_is_offered_once_nothing_else_is_under_way() {
+    let (a, b) = ends("192.0.2.207", "192.0.2.208");
+    a.overwhelm_peer();
+    a.link.note(FrameKind::Ring);
+    assert!(!a.link.has_failed() && !a.link.is_drained());
+    // The peer looks, and takes what was sent.
+    for _ in 0..3 {
+        b.link.poll();
+        a.link.poll();
+    }
+    assert!(may_write(&b));
+}
+
+#[test]
 fn both_directions_flow_at_once() {
     for [a, b] in [["192.0.2.103", "192.0.2.104"], ["127.0.0.103", "127.0.0.104"]] {
         let (a, b) = ends(a, b);

@@ -118,6 +118,9 @@ impl Limits {
     pub const UNHELD: u32 = 4;
     /// RDMA writes can tell the peer of themselves ([`Flags::TELL`]).
     pub const TELLS: u32 = 8;
+    /// A queue pair may fall silent for ever if it has to send again what was posted before a bind. So a client binds only
+    /// once nothing is outstanding. Soft-RoCE is so.
+    pub const BIND_ALONE: u32 = 16;
 }
 
 /// A piece of registered local memory.

@@ -72,7 +72,7 @@ const LIMITS: Limits = Limits {
     max_outbound_reads: 16,
     max_private_data: 64,
     rdma_threshold: 4096,
-    flags: Limits::BIND | Limits::APPLICATION_MEMORY | Limits::TELLS,
+    flags: Limits::BIND | Limits::APPLICATION_MEMORY | Limits::TELLS | Limits::BIND_ALONE,
     reserved: 0,
 };
 
@@ -298,6 +298,9 @@ impl implement::QueuePairObject for SimulatedQueuePair {
             return Err(Error::InvalidParameter);
         }
         let mut fabric = fabric();
+        if !fabric.pair(self.0)?.outstanding.is_empty() {
+            return Err(Error::InvalidParameter);
+        }
         let token = fabric.number() as u32;
         fabric.post(
             self.0,
