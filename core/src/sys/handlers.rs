@@ -24,7 +24,7 @@ const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// [`FAULTS`] as a mask.
-const FAULT_MASK: u64 = {
+pub(super) const FAULT_MASK: u64 = {
     let (mut mask, mut at) = (0, 0);
     while at < FAULTS.len() {
         mask |= 1 << (FAULTS[at] - 1);
@@ -42,6 +42,11 @@ pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
     if is_one && !FAULTS.contains(&signal) {
         SET.store(true, Relaxed);
     }
+}
+
+/// True if the program has handlers, or had some.
+pub(crate) fn are_set() -> bool {
+    SET.load(Relaxed)
 }
 
 extern "C" {

@@ -1,7 +1,8 @@
 //! Processes, threads and scheduling.
 
 use super::signal_mask::SignalMask;
-use super::{call, thread, Fd};
+use super::{call, handlers, thread, Errno, Fd};
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// This process's id. The kernel is asked each time, so it is right in a vfork child too.
@@ -205,37 +206,41 @@ impl Drop for SignalsHeld {
     }
 }
 
-/// A wait may be made of several naps. Signals are held back between these, because one that came there would not end
-/// the wait.
+/// The signals that a call holds back while its thread is awake between two sleeps: one that came there would not end
+/// the call. They come in the sleeps. Faults are not held back ([`handlers::FAULT_MASK`]).
 #[derive(Default)]
-pub(crate) struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
+pub(crate) struct NapSignals(OnceCell<(SignalsHeld, Option<u64>)>);
 
 impl NapSignals {
-    /// Called before a nap. If the wait `is_made_so`, this holds signals back from now on. Gives the mask to sleep
-    /// with, under which they come: `mask` if the program has one for its wait, and otherwise the thread's own.
-    pub(crate) fn mask<'a>(
-        &'a mut self,
-        is_made_so: bool,
-        mask: Option<SignalMask<'a>>,
-    ) -> Option<SignalMask<'a>> {
-        if is_made_so && self.0.is_none() {
-            let held = SignalsHeld::hold_back(!LIBRARY_SIGNALS);
+    /// Holds signals back from now on.
+    pub(crate) fn hold(&self) {
+        self.0.get_or_init(|| {
+            let held = SignalsHeld::hold_back(!(LIBRARY_SIGNALS | handlers::FAULT_MASK));
             let outer = thread::set_nap_mask(Some(held.0));
-            self.0 = Some((held, outer));
-        }
-        match &self.0 {
-            Some((held, _)) if mask.is_none() => Some(SignalMask::of(&held.0)),
-            _ => mask,
-        }
+            (held, outer)
+        });
+    }
+
+    /// Gives the mask to sleep with, under which the signals come: `mask` if the program has one for its wait, and
+    /// otherwise the thread's own.
+    pub(crate) fn mask<'a>(&'a self, mask: Option<SignalMask<'a>>) -> Option<SignalMask<'a>> {
+        mask.or_else(|| self.0.get().map(|(held, _)| SignalMask::of(&held.0)))
     }
 }
 
 impl Drop for NapSignals {
+    #[inline(always)]
     fn drop(&mut self) {
-        if let Some((_, outer)) = &self.0 {
+        if let Some((_, outer)) = self.0.get() {
             thread::set_nap_mask(*outer);
         }
     }
+}
+
+/// Lets signals in that the calling thread holds back between sleeps. True: a handler ran.
+pub(crate) fn let_held_signals_in() -> bool {
+    let mask = thread::nap_mask();
+    mask.is_some() && super::poll::poll(&mut [], Some(0), mask) == Err(Errno(libc::EINTR))
 }
 
 /// Lets the C library's own signals into a thread that was made with all signals held back.

@@ -96,7 +96,7 @@ impl ControlLock {
                 } else {
                     futex::wait(self.token.word(), seen, CHECK_INTERVAL)
                 };
-                signalled = slept == Err(Errno(libc::EINTR));
+                signalled = slept == Err(Errno(libc::EINTR)) || process::let_held_signals_in();
                 // Signals may come more often than that.
                 let is_due = signalled && time::now() - checked >= CHECK_INTERVAL;
                 if slept != Err(Errno(libc::ETIMEDOUT)) && !is_due {

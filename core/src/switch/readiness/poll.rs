@@ -111,7 +111,7 @@ where
     [(usize, Pinned); MOST]: Array<Item = (usize, Pinned)>,
     [libc::pollfd; BOTH]: Array<Item = libc::pollfd>,
 {
-    let (mut clock, mut signals) = (Timeout::new(timeout), NapSignals::default());
+    let (mut clock, signals) = (Timeout::new(timeout), NapSignals::default());
     let mut went_back = false;
     loop {
         // These sockets are dropped before the signals come again.
@@ -132,7 +132,7 @@ where
                 return Outcome::Pass;
             }
             let left = if went_back { clock.left() } else { timeout };
-            let mask = signals.mask(false, mask);
+            let mask = signals.mask(mask);
             let slept = call.sleep(fds.len(), fds, left, mask);
             for (at, _) in on_tcp {
                 let one = &mut fds[at];
@@ -146,7 +146,7 @@ where
         let mut work = SmallVec::<[libc::pollfd; BOTH]>::new();
         work.resize(fds.len() + sockets.len(), NONE);
         let all = Polled { call, fds, sockets: &mut sockets, work: &mut work };
-        if let Some(polled) = poll_sockets(all, &mut clock, &mut signals, mask) {
+        if let Some(polled) = poll_sockets(all, &mut clock, &signals, mask) {
             return Outcome::Done(polled);
         }
         went_back = true;
@@ -180,7 +180,7 @@ struct Polled<'a> {
 fn poll_sockets(
     mut all: Polled<'_>,
     timeout: &mut Timeout,
-    signals: &mut NapSignals,
+    signals: &NapSignals,
     mask: Option<SignalMask<'_>>,
 ) -> Option<Result<usize>> {
     all.sockets.iter_mut().for_each(PolledSocket::look_for_urgent);
@@ -228,9 +228,10 @@ impl Polled<'_> {
     fn sleep(
         &mut self,
         timeout: &mut Timeout,
-        signals: &mut NapSignals,
+        signals: &NapSignals,
         mask: Option<SignalMask<'_>>,
     ) -> Result<usize> {
+        wait::hold_for_fabric(signals);
         self.sockets.iter_mut().for_each(PolledSocket::arm);
         if self.has_left() {
             self.disarm();
@@ -243,7 +244,10 @@ impl Polled<'_> {
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();
             let left = shorter(timeout.left(), nap);
-            let mask = signals.mask(nap.is_some(), mask);
+            if nap.is_some() {
+                signals.hold();
+            }
+            let mask = signals.mask(mask);
             asked_at = time::ticks();
             let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
             // This comes while the thread still counts as asleep, because a ring may be another sleeper's.

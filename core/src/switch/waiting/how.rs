@@ -4,24 +4,30 @@ use crate::switch::anchor::ready;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
+use crate::sys::process::NapSignals;
 use crate::sys::{handlers, net, time};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A call's time-out: SO_RCVTIMEO or SO_SNDTIMEO. The clock starts at the call's first wait.
-#[derive(Debug, Default)]
-pub(in crate::switch) struct Limit(Cell<Option<Option<u64>>>);
+/// What a call keeps from one wait to the next.
+#[derive(Default)]
+pub(in crate::switch) struct Limit {
+    /// The call's time-out: SO_RCVTIMEO or SO_SNDTIMEO. The clock starts at the call's first wait.
+    until: Cell<Option<Option<u64>>>,
+    /// Signals come in the waits' sleeps.
+    pub(super) signals: NapSignals,
+}
 
 impl Limit {
     /// Gives the rest of the time-out in ns. `None`: the call has not waited, or has no time-out.
     pub(in crate::switch) fn rest(&self) -> Option<u64> {
-        self.0.get().flatten().map(|until| until.saturating_sub(time::now()))
+        self.until.get().flatten().map(|until| until.saturating_sub(time::now()))
     }
 
     /// Gives the rest of the time-out in ns, and starts the clock if this is the first wait. `None`: the call has no
     /// time-out.
     pub(in crate::switch) fn left(&self, socket: &Socket, event: CountedEvent) -> Option<u64> {
-        let until = self.0.get().unwrap_or_else(|| {
+        let until = self.until.get().unwrap_or_else(|| {
             let limit = match event {
                 CountedEvent::Read => libc::SO_RCVTIMEO,
                 CountedEvent::Write => libc::SO_SNDTIMEO,
@@ -30,7 +36,7 @@ impl Limit {
             let limit = may_be.then(|| net::time_out(socket.anchor(), limit)).flatten();
             limit.map(|limit| time::now().saturating_add(limit))
         });
-        self.0.set(Some(until));
+        self.until.set(Some(until));
         until.map(|until| until.saturating_sub(time::now()))
     }
 }

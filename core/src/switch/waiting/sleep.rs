@@ -14,7 +14,6 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::carrier::SleepStep;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
-use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll, time, Errno, Result};
 
 /// Sleeps until the bell rings, the anchor tells something, or the link notifies this thread, its `sleeper`, of an
@@ -34,7 +33,7 @@ pub(super) fn sleep(
         stream.carrier().sleep(SleepStep::OnBell);
     }
     let until = limit.map(|limit| time::now().saturating_add(limit));
-    let mut signals = NapSignals::default();
+    let signals = &how.limit.signals;
     let mut looks = 0;
     loop {
         if link::is_unread_behind_end(stream) {
@@ -55,7 +54,10 @@ pub(super) fn sleep(
         let deaf_nap = is_deaf.then(|| nap_without_end(looks));
         let nap = [nap, deaf_nap, link::longest_nap(stream)].into_iter().flatten().min();
         looks += 1;
-        let mask = signals.mask(nap.is_some() && !how.is_in_transfer(), None);
+        if nap.is_some() && !how.is_in_transfer() {
+            signals.hold();
+        }
+        let mask = signals.mask(None);
         // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
         let interrupted = || match how.restarts(limit.is_some()) {
             true => Ok(()),

@@ -10,7 +10,7 @@
 
 use super::armed::fall_asleep;
 use super::sleep;
-use crate::fabric::Sleeper;
+use crate::fabric::{self, Sleeper};
 use crate::session::WayOut;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
@@ -23,7 +23,8 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
-use crate::sys::{time, Errno, Result};
+use crate::sys::process::NapSignals;
+use crate::sys::{handlers, time, Errno, Result};
 
 pub(in crate::switch) use super::how::{Limit, Wait, Woken};
 pub(in crate::switch) use super::look::{
@@ -60,6 +61,7 @@ pub(in crate::switch) fn wait(
         // This may take the structure lock, which comes before the send lock.
         back_to_tcp::look_around();
     }
+    hold_for_fabric(&how.limit.signals);
     before_sleep(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);
     let has_left = || event == CountedEvent::Write && stream.endpoint.way_out() == WayOut::Left;
@@ -86,6 +88,15 @@ pub(in crate::switch) fn wait(
         Err(Errno(e)) => ends::note_error(socket, stream, e),
     }
     Ok(Woken::Perhaps)
+}
+
+/// Called before a thread makes sure that it may sleep. A fabric has it look for longer then, and wakes it for more than
+/// what it waits for. So where there may be a fabric, this holds signals back.
+#[inline]
+pub(in crate::switch) fn hold_for_fabric(signals: &NapSignals) {
+    if fabric::may_exist() && handlers::are_set() {
+        signals.hold();
+    }
 }
 
 /// Takes earlier rings off, and does what else a thread does that is about to sleep.

@@ -10,6 +10,7 @@ use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::set::Set;
 use crate::switch::socket::table;
 use crate::switch::spin::{begin_turn, give_way, spin};
+use crate::switch::waiting::wait;
 use crate::sys::event_array::EventArray;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
@@ -225,6 +226,7 @@ impl<'a> Wait<'a> {
     /// Sleeps in the kernel with the hot registrations' counters raised. Gives the number of events that the program
     /// gets, and how many of them came before the first ring, if there was one.
     fn sleep(&mut self, events: &mut [libc::epoll_event]) -> Result<(usize, Option<usize>)> {
+        wait::hold_for_fabric(&self.signals);
         let set = self.set;
         let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
@@ -234,7 +236,10 @@ impl<'a> Wait<'a> {
             ArmedSet::Due => (0, Ok(0)),
             ArmedSet::Quiet(nap) => {
                 let (to, left) = (reported.room_for(events), shorter(self.timeout.left(), nap));
-                let mask = self.signals.mask(nap.is_some(), self.mask);
+                if nap.is_some() {
+                    self.signals.hold();
+                }
+                let mask = self.signals.mask(self.mask);
                 (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))
             }
         };
