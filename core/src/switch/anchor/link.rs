@@ -236,6 +236,12 @@ pub(in crate::switch) fn wait_for(stream: &Stream) {
     wait_until(stream, time::now() + LINGER);
 }
 
+/// Before this end ends a direction over TCP that left: waits until the peer has heard that. Otherwise the peer takes what
+/// the link brings later for lost. A peer that takes nothing is not waited for long.
+pub(in crate::switch) fn wait_for_word(stream: &Stream) {
+    wait_until(stream, time::now() + LEAVING);
+}
+
 /// The same, until that time (clock, ns).
 pub(in crate::switch) fn wait_until(stream: &Stream, until: u64) {
     while !flush(stream) && time::now() < until {

@@ -36,7 +36,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
-    if !must && awaits_recall(stream, anchor) {
+    if (!must && awaits_recall(stream, anchor)) || (!begun && owes_end(stream)) {
         return false;
     }
     let resent = say_and_resend(stream, anchor, begun, gone);
@@ -129,6 +129,13 @@ fn awaits_recall(stream: &Stream, anchor: Fd) -> bool {
     let is_over = || is_closed() || link::look_for_failure(stream);
     let until = stream.endpoint.returning_since.load(Relaxed) + RECALL_TIMEOUT;
     is_handed_over(stream) && unread > 0 && !sends_it() && !is_over() && time::now() < until
+}
+
+/// True if the link has not told the peer yet that this end sends nothing more. The end over TCP would come before what the
+/// link brings. A peer that takes nothing is not waited for long.
+fn owes_end(stream: &Stream) -> bool {
+    let until = stream.endpoint.returning_since.load(Relaxed) + link::LEAVING;
+    stream.endpoint.has(flag::SEND_SHUT) && !link::flush(stream) && time::now() < until
 }
 
 /// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.

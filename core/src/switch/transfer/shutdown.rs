@@ -73,17 +73,19 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     let own = stream.own();
     // This takes the lock so that another thread's send that is under way comes before the end.
     let held = stream.lock_send();
-    if returning::is_half_left(stream) {
-        // The call that goes on with the return also ends the direction.
-    } else if stream.endpoint.way_out() == WayOut::Left {
-        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
-    } else {
+    let has_left = stream.endpoint.way_out() == WayOut::Left;
+    if !has_left && !returning::is_half_left(stream) {
+        // Of one that is half left, the call that goes on with the return ends the direction.
         own.sending.0.finished.fetch_or(FINISHED, SeqCst);
     }
     // The signal comes before the lock is given back: a thread that takes the lock from a dead holder signals in its
     // place.
     let ring = stream.signal_read();
     drop(held);
+    if has_left {
+        link::wait_for_word(stream);
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    }
     if ring {
         ring::ring(socket);
     }
