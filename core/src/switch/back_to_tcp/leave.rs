@@ -36,7 +36,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Then no peer is there to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
-    if (!must && awaits_recall(stream, anchor)) || (!begun && owes_end(stream)) {
+    if (!must && awaits_recall(stream, anchor)) || (!begun && !make_end_known(stream)) {
         return false;
     }
     let resent = say_and_resend(stream, anchor, begun, gone);
@@ -94,6 +94,13 @@ fn make_turn_known(stream: &Stream) -> bool {
     !has_turned || stream.carrier().send(stream, News::Turned)
 }
 
+/// Between hosts, tells the peer that this end sends nothing more, if that is so. False until the peer has heard that:
+/// TCP's end would come before what the link brings. A peer that takes nothing is not waited for long.
+fn make_end_known(stream: &Stream) -> bool {
+    let until = stream.endpoint.returning_since.load(Relaxed) + link::LEAVING;
+    !stream.endpoint.has(flag::SEND_SHUT) || link::flush(stream) || time::now() >= until
+}
+
 /// Gives the flags with which an end of a connection cannot leave any more. `begun`: the end has begun to leave.
 /// `must`: it has begun, or the peer wants it to leave.
 fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
@@ -129,13 +136,6 @@ fn awaits_recall(stream: &Stream, anchor: Fd) -> bool {
     let is_over = || is_closed() || link::look_for_failure(stream);
     let until = stream.endpoint.returning_since.load(Relaxed) + RECALL_TIMEOUT;
     is_handed_over(stream) && unread > 0 && !sends_it() && !is_over() && time::now() < until
-}
-
-/// True if the link has not told the peer yet that this end sends nothing more. The end over TCP would come before what the
-/// link brings. A peer that takes nothing is not waited for long.
-fn owes_end(stream: &Stream) -> bool {
-    let until = stream.endpoint.returning_since.load(Relaxed) + link::LEAVING;
-    stream.endpoint.has(flag::SEND_SHUT) && !link::flush(stream) && time::now() < until
 }
 
 /// Tells the peer that this end leaves, and sends the bytes that go over TCP first. `begun`: some of them may be out.

@@ -191,7 +191,7 @@ fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool
         return false;
     }
     let nap = left.map_or(NAP_OF_LOOKER, |left| left.min(NAP_OF_LOOKER));
-    blocking::wait_for(&mut [], Some(nap), None).is_ok()
+    blocking::wait_for(&mut [], Some(nap), limit.mask()).is_ok()
 }
 
 /// True if the call looks, and returns only once all bytes that it wants are there.
@@ -206,7 +206,7 @@ fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
     let left = limit.rest()?;
     let anchor = socket.anchor();
     let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
-    match blocking::wait_for(&mut one, Some(left), None) {
+    match blocking::wait_for(&mut one, Some(left), limit.mask()) {
         // The kernel does not report fewer bytes than SO_RCVLOWAT.
         Ok(0) => (net::unread(anchor) == Some(0)).then_some(Errno(libc::EAGAIN)),
         slept => slept.err(),
@@ -240,7 +240,7 @@ pub(super) fn rest_from_kernel(
         let mut one = [libc::pollfd { fd: anchor, events, revents: 0 }];
         // A read that has bytes ends before an urgent byte. A new read of the kernel's would not know that this call
         // has bytes.
-        if blocking::poll(&mut one, time, None) != Ok(1) || net::is_at_mark(anchor) {
+        if blocking::poll(&mut one, time, limit.mask()) != Ok(1) || net::is_at_mark(anchor) {
             break;
         }
         if one[0].revents & libc::POLLERR != 0 && net::unread(anchor) == Some(0) {

@@ -5,6 +5,7 @@ use crate::switch::socket::Socket;
 use crate::switch::stream::counters::CountedEvent;
 use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
+use crate::sys::signal_mask::SignalMask;
 use crate::sys::{handlers, net, time};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +20,11 @@ pub(in crate::switch) struct Limit {
 }
 
 impl Limit {
+    /// Gives the mask to sleep with: signals come in the call's sleeps.
+    pub(in crate::switch) fn mask(&self) -> Option<SignalMask<'_>> {
+        self.signals.mask(None)
+    }
+
     /// Gives the rest of the time-out in ns. `None`: the call has not waited, or has no time-out.
     pub(in crate::switch) fn rest(&self) -> Option<u64> {
         self.until.get().flatten().map(|until| until.saturating_sub(time::now()))

@@ -33,7 +33,6 @@ pub(super) fn sleep(
         stream.carrier().sleep(SleepStep::OnBell);
     }
     let until = limit.map(|limit| time::now().saturating_add(limit));
-    let signals = &how.limit.signals;
     let mut looks = 0;
     loop {
         if link::is_unread_behind_end(stream) {
@@ -55,9 +54,9 @@ pub(super) fn sleep(
         let nap = [nap, deaf_nap, link::longest_nap(stream)].into_iter().flatten().min();
         looks += 1;
         if nap.is_some() && !how.is_in_transfer() {
-            signals.hold();
+            how.limit.signals.hold();
         }
-        let mask = signals.mask(None);
+        let mask = how.limit.mask();
         // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
         let interrupted = || match how.restarts(limit.is_some()) {
             true => Ok(()),
