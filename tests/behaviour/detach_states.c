@@ -1,6 +1,9 @@
 /* The way back to TCP that `sanctl detach` asks for, of ends that sleep, are killed, or have urgent data under way. */
 #include "detaching.h"
 
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
 /* ---- ends that sleep ----------------------------------------------------------------------- */
 
 static enum { IN_RECV, IN_POLL, IN_EPOLL } asleep_in;
@@ -342,6 +345,46 @@ MIXED_CASE(killed_on_the_way) {
     end_child(one);
     answered();
   }
+  end_asker(asker);
+}
+
+/* ---- a signal ------------------------------------------------------------------------------ */
+
+static ssize_t all_got;
+static void *receive_all(void *fd) {
+  char bytes[100];
+  atomic_store(&bt_shared->value[0], (long)SYS(syscall(SYS_gettid)));
+  all_got = recv(*(int *)fd, bytes, sizeof bytes, MSG_WAITALL);
+  return NULL;
+}
+static void no_more(int number) { (void)number; }
+/* A receive that slept over the SAN, and goes on over TCP, sleeps there as any other. */
+MIXED_CASE(a_signal_ends_a_receive_that_goes_on) {
+  pid_t asker = start_asker();
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  handle_signal(SIGUSR1, no_more, 0);
+  pthread_t thread = start_thread(receive_all, &p.client);
+  UNTIL(atomic_load(&bt_shared->value[0]));
+  pid_t tid = (pid_t)atomic_load(&bt_shared->value[0]);
+  wait_asleep(tid);
+  put(p.server, "over the SAN");
+  wait_asleep(tid);
+  /* On one host each end goes back once it is used. */
+  ask_for(getpid(), false);
+  answered();
+  put(p.server, " and");
+  sleep_ms(5);
+  detach(getpid());
+  put(p.server, " TCP");
+  int left = 1;
+  while (left > 0) sleep_ms(1), SYS(ioctl(p.client, FIONREAD, &left));
+  sleep_ms(5);
+  wait_asleep(tid);
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  end_thread(thread);
+  EQ(all_got, strlen("over the SAN and TCP"));
+  close_pair(&p);
   end_asker(asker);
 }
 
