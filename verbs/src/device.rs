@@ -19,7 +19,7 @@ use std::sync::Arc;
 const RDMA_THRESHOLD: u32 = 4096;
 /// Bytes that InfiniBand leaves for private data in a connection request (REQ) of the TCP port space.
 const PRIVATE_DATA: u32 = 56;
-/// The vendor that the kernel's rdma_rxe says.
+/// The vendor number that the kernel's rdma_rxe reports.
 const SOFT_ROCE: u32 = 0xff_ffff;
 /// The largest inline size that is tried.
 const LARGEST_INLINE: u32 = 1024;

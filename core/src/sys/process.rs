@@ -221,9 +221,16 @@ impl NapSignals {
         });
     }
 
-    /// Gives the mask to sleep with, under which the signals come: `mask` if the program has one for its wait, and
-    /// otherwise the thread's own.
-    pub(crate) fn mask<'a>(&'a self, mask: Option<SignalMask<'a>>) -> Option<SignalMask<'a>> {
+    /// Called before a sleep. If the wait `is_made_of_naps`, this holds signals back from now on. Gives the mask to sleep
+    /// with, under which they come: `mask` if the program has one for its wait, and otherwise the thread's own.
+    pub(crate) fn mask<'a>(
+        &'a self,
+        is_made_of_naps: bool,
+        mask: Option<SignalMask<'a>>,
+    ) -> Option<SignalMask<'a>> {
+        if is_made_of_naps {
+            self.hold();
+        }
         mask.or_else(|| self.0.get().map(|(held, _)| SignalMask::of(&held.0)))
     }
 }

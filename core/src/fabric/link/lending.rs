@@ -34,7 +34,7 @@ const ACCESS: u64 = 30_000_000_000;
 const LATE: u64 = 5_000_000;
 /// How long (ns) this end waits for its own device.
 pub(super) const DEVICE: u64 = 10_000_000_000;
-/// How long (ns) nobody sends while a device that binds alone ends what is outstanding. After that the bytes go in messages.
+/// How long (ns) a lend, which keeps others from sending, waits for its turn to bind. After that the bytes go in messages.
 const ALONE: u64 = 100_000_000;
 /// How often a thread looks before it naps between looks, and how long (ns) it naps.
 const LOOKS: u32 = 500;
@@ -150,11 +150,11 @@ impl Link {
             Right::Read => RemoteAccess::Read,
             Right::Write => RemoteAccess::Write,
         };
-        self.wait_until(ALONE, || self.await_turn_to_bind(out).is_ok() || self.has_failed());
-        let number = self
-            .await_turn_to_bind(out)
-            .and_then(|()| self.begin(out))
-            .map_err(|Full| Error::InsufficientResources)?;
+        let mut may_go_on = || self.await_turn_to_bind(out).is_ok() || self.has_failed();
+        if !may_go_on() && !self.wait_until(ALONE, may_go_on) {
+            return Err(Error::InsufficientResources);
+        }
+        let number = self.begin(out).map_err(|Full| Error::InsufficientResources)?;
         let (tells, flags) = self.flags(out);
         let token = match wire.pair.bind(number, &region, at..at + u64::from(length), access, flags)
         {

@@ -299,6 +299,7 @@ impl implement::QueuePairObject for SimulatedQueuePair {
         }
         let mut fabric = fabric();
         if !fabric.pair(self.0)?.outstanding.is_empty() {
+            // This device binds alone.
             return Err(Error::InvalidParameter);
         }
         let token = fabric.number() as u32;

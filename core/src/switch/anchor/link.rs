@@ -236,8 +236,9 @@ pub(in crate::switch) fn wait_for(stream: &Stream) {
     wait_until(stream, time::now() + LINGER);
 }
 
-/// Before this end ends a direction over TCP that left: waits until the peer has heard that. Otherwise the peer takes what
-/// the link brings later for lost. A peer that takes nothing is not waited for long.
+/// Called before a direction that left ends over TCP. Waits until the peer has heard over the link that it left. Otherwise
+/// the peer takes TCP's end for that of the connection, and loses what the link still brings. Waits [`LEAVING`] at most,
+/// because a peer may take nothing.
 pub(in crate::switch) fn wait_for_word(stream: &Stream) {
     wait_until(stream, time::now() + LEAVING);
 }

@@ -132,7 +132,7 @@ where
                 return Outcome::Pass;
             }
             let left = if went_back { clock.left() } else { timeout };
-            let mask = signals.mask(mask);
+            let mask = signals.mask(false, mask);
             let slept = call.sleep(fds.len(), fds, left, mask);
             for (at, _) in on_tcp {
                 let one = &mut fds[at];
@@ -244,10 +244,7 @@ impl Polled<'_> {
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();
             let left = shorter(timeout.left(), nap);
-            if nap.is_some() {
-                signals.hold();
-            }
-            let mask = signals.mask(mask);
+            let mask = signals.mask(nap.is_some(), mask);
             asked_at = time::ticks();
             let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
             // This comes while the thread still counts as asleep, because a ring may be another sleeper's.

@@ -82,14 +82,14 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     // place.
     let ring = stream.signal_read();
     drop(held);
-    if has_left {
-        link::wait_for_word(stream);
-        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
-    }
     if ring {
         ring::ring(socket);
     }
     ring::recover_if_needed(socket, stream);
+    if has_left {
+        link::wait_for_word(stream);
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    }
     // This may be the last call for a long time.
     detach::look_after_to_the_end(socket, stream);
     ends::show_ends(socket, stream);

@@ -15,14 +15,14 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(in crate::switch) struct Limit {
     /// The call's time-out: SO_RCVTIMEO or SO_SNDTIMEO. The clock starts at the call's first wait.
     until: Cell<Option<Option<u64>>>,
-    /// Signals come in the waits' sleeps.
+    /// The call holds them back between its sleeps.
     pub(super) signals: NapSignals,
 }
 
 impl Limit {
     /// Gives the mask to sleep with: signals come in the call's sleeps.
     pub(in crate::switch) fn mask(&self) -> Option<SignalMask<'_>> {
-        self.signals.mask(None)
+        self.signals.mask(false, None)
     }
 
     /// Gives the rest of the time-out in ns. `None`: the call has not waited, or has no time-out.

@@ -53,10 +53,7 @@ pub(super) fn sleep(
         let deaf_nap = is_deaf.then(|| nap_without_end(looks));
         let nap = [nap, deaf_nap, link::longest_nap(stream)].into_iter().flatten().min();
         looks += 1;
-        if nap.is_some() && !how.is_in_transfer() {
-            how.limit.signals.hold();
-        }
-        let mask = how.limit.mask();
+        let mask = how.limit.signals.mask(nap.is_some() && !how.is_in_transfer(), None);
         // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
         let interrupted = || match how.restarts(limit.is_some()) {
             true => Ok(()),

@@ -236,10 +236,7 @@ impl<'a> Wait<'a> {
             ArmedSet::Due => (0, Ok(0)),
             ArmedSet::Quiet(nap) => {
                 let (to, left) = (reported.room_for(events), shorter(self.timeout.left(), nap));
-                if nap.is_some() {
-                    self.signals.hold();
-                }
-                let mask = self.signals.mask(self.mask);
+                let mask = self.signals.mask(nap.is_some(), self.mask);
                 (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))
             }
         };
